@@ -1,0 +1,335 @@
+"""What an audit is: validated specs, and every name that can be chosen. In: YAML, JSON or a dict. Out: a frozen spec.
+
+The pages, the command line and spec files all build the same objects; the module that owns a kind of choice maps each
+name listed here to one function.
+"""
+
+import json
+import string
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from auditcore.errors import SpecError, did_you_mean
+
+# Every name that can be chosen, with the words a page shows beside it.
+ARTIFACTS = {
+    "lasttok": "hidden state of the last prompt token, before decoding",
+    "meanpool": "mean of the hidden states over the prompt's tokens",
+    "concat": "lasttok and meanpool side by side: what a party holding both has",
+}
+PROBES = {
+    "linear": "multinomial logistic regression on standardised vectors, C chosen on an inner split",
+    "mlp": "two-layer perceptron on standardised vectors",
+}
+DEFENCES = {"none": "the vectors as they are exported"}
+ATTACKS = {
+    "ez": "error-zone ratio P/N of raised to lowered log-probability where the target errs (arXiv 2601.12104)",
+    "loss": "mean log-probability under the target (Yeom et al. 2018)",
+    "reference": "mean log-probability under the target minus under the reference (Carlini et al. 2021)",
+}
+ROLES = {
+    "text": "the text a model was trained on",
+    "prompt": "what the model is given",
+    "target": "what the model should write",
+    "label": "the sensitive attribute, one column or several",
+    "member": "was this row trained on? 0/1/true/false, empty = unknown",
+    "split": "train, defence_fit, bal_train, bal_val or bal_test",
+    "group": "the subject a row belongs to",
+    "id": "a unique name of the row",
+}
+SPLITS = ("train", "defence_fit", "bal_train", "bal_val", "bal_test")
+VERDICTS = ("within budget", "over budget", "not resolved", "below chance")
+STATUSES = ("ok", "p_zero", "n_zero", "no_errors", "insufficient", "no_evidence")
+KINDS = ("membership", "vectors", "finetune")
+
+SHORT_NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct (Apache-2.0), bundled"}
+
+SplitName = Literal["train", "defence_fit", "bal_train", "bal_val", "bal_test"]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class ModelSpec(_Model):
+    """Which model: a folder, an adapter folder, a GGUF file, a hub id or a short name."""
+
+    source: str
+    reference: str | None = None  # membership only: the model before fine-tuning
+    base: str | None = None  # the base of an adapter, when its own config does not find it
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["full", "bf16"] = "full"  # bf16: body in bfloat16, head and log-softmax in float32
+    device: str = "auto"
+
+    @field_validator("device")
+    @classmethod
+    def _device(cls, value: str) -> str:
+        if value in ("auto", "cpu", "mps") or value.split(":")[0] == "cuda":
+            return value
+        raise ValueError(f"'{value}' is not a device: use auto, cpu, cuda, cuda:N or mps")
+
+
+class DataSpec(_Model):
+    """Which rows, and which column plays which role."""
+
+    path: str
+    roles: dict[str, str | list[str]] = Field(default_factory=dict)
+    split_map: dict[str, SplitName] = Field(default_factory=dict)  # the file's own split names -> ours
+    format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
+    max_rows: int | None = Field(default=None, gt=0)  # the first rows only; recorded and shown
+
+    @field_validator("roles")
+    @classmethod
+    def _roles(cls, value: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
+        for role, column in value.items():
+            if role not in ROLES:
+                raise ValueError(f"'{role}' is not a role.{did_you_mean(role, ROLES)}")
+            if isinstance(column, list) and role != "label":
+                raise ValueError(f"role '{role}' takes one column, not a list")
+            if not column:
+                raise ValueError(f"role '{role}' names no column")
+        return value
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the label columns (attributes), possibly empty."""
+        label = self.roles.get("label", [])
+        return (label,) if isinstance(label, str) else tuple(label)
+
+    def column(self, role: str) -> str | None:
+        """Return the one column that plays `role`, or None."""
+        value = self.roles.get(role)
+        return value if isinstance(value, str) else None
+
+
+class _Audit(_Model):
+    name: str | None = None
+    data: DataSpec
+    template: str | None = None  # None: "{prompt}" or "{text}", whichever role is mapped
+    max_length: int = Field(default=512, ge=2)  # tokens, target included
+    batch_size: int = Field(default=16, ge=1)
+    seed: int = 0
+    threads: int | None = Field(default=None, ge=1)
+    store_text: Literal["full", "none"] = "full"
+
+    @field_validator("template")
+    @classmethod
+    def _template(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_template(value)
+        return value
+
+    @property
+    def prompt_template(self) -> str:
+        """The template, or its default from the mapped roles."""
+        if self.template is not None:
+            return self.template
+        return "{prompt}" if "prompt" in self.data.roles else "{text}"
+
+
+class MembershipSpec(_Audit):
+    """Which training rows does the model remember?"""
+
+    kind: Literal["membership"] = "membership"
+    model: ModelSpec
+    attacks: list[str] = Field(default_factory=lambda: ["ez", "loss", "reference"], min_length=1)
+    ez_policy: Literal["paper", "official"] = "paper"
+    skip_first: bool = True
+    score: Literal["target", "all"] = "target"  # rows with prompt and target: which positions count
+    target_fprs: list[Fraction] = Field(default_factory=lambda: [0.001, 0.01, 0.05, 0.1], min_length=1)
+    membership_budget: float = Field(default=0.025, gt=0, lt=1)
+    n_boot: int = Field(default=2000, ge=100)
+    on_mismatch: Literal["error", "warn"] = "error"  # member column against what the checkpoint was trained on
+
+    @field_validator("attacks")
+    @classmethod
+    def _attacks(cls, value: list[str]) -> list[str]:
+        return _known("attack", value, ATTACKS)
+
+    @model_validator(mode="after")
+    def _reference(self) -> "MembershipSpec":
+        if 0.01 not in self.target_fprs:
+            raise ValueError("target_fprs must hold 0.01: the membership verdict is read there")
+        return self
+
+
+class VectorFile(_Model):
+    """Vectors the user already has: one row each, in the order of the data (or joined by the id role)."""
+
+    path: str
+    column: str | None = None
+
+
+class VectorsSpec(_Audit):
+    """What can be inferred from the exported vectors?"""
+
+    kind: Literal["vectors"] = "vectors"
+    model: ModelSpec | None = None
+    vectors: VectorFile | None = None
+    artifacts: list[str] = Field(default_factory=lambda: ["lasttok", "meanpool"], min_length=1)
+    layers: list[int] = Field(default_factory=lambda: [-1], min_length=1)  # -1 = after the final norm
+    probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
+    defences: list[str] = Field(default_factory=lambda: ["none"], min_length=1)
+    seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
+    budget: float = Field(default=0.025, gt=0, lt=1)
+    permutations: int = Field(default=199, ge=19)
+    n_boot: int = Field(default=2000, ge=100)
+
+    @field_validator("artifacts")
+    @classmethod
+    def _artifacts(cls, value: list[str]) -> list[str]:
+        return _known("artifact", value, ARTIFACTS)
+
+    @field_validator("probes")
+    @classmethod
+    def _probes(cls, value: list[str]) -> list[str]:
+        return _known("probe", value, PROBES)
+
+    @field_validator("defences")
+    @classmethod
+    def _defences(cls, value: list[str]) -> list[str]:
+        return _known("defence", value, DEFENCES)
+
+    @model_validator(mode="after")
+    def _source(self) -> "VectorsSpec":
+        if (self.model is None) == (self.vectors is None):
+            raise ValueError("name either a model to extract vectors with, or a file of vectors, not both")
+        if not self.data.labels:
+            raise ValueError("data.roles.label is missing: which column holds the sensitive label?")
+        return self
+
+
+class LoraSpec(_Model):
+    """Adapter shape (peft.LoraConfig)."""
+
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.05, ge=0, lt=1)
+    target_modules: list[str] | None = None  # None: the attention projections of the architecture
+
+
+class FinetuneSpec(_Audit):
+    """Fine-tune a model: full or LoRA. Makes the targets that membership audits need."""
+
+    kind: Literal["finetune"] = "finetune"
+    model: ModelSpec
+    method: Literal["full", "lora"] = "full"
+    lora: LoraSpec = Field(default_factory=LoraSpec)
+    epochs: int = Field(default=3, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=5e-5, gt=0)
+    warmup_ratio: float = Field(default=0.0, ge=0, lt=1)
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    gradient_accumulation: int = Field(default=1, ge=1)
+    autocast: Literal["bf16", "none"] = "bf16"
+    # Rows that choose `best`: a share of the training subjects, the rows of unknown membership, or a split. 0 = none.
+    validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
+    train_splits: list[SplitName] = Field(default_factory=lambda: ["train"])  # used when there is no member role
+
+
+AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec
+_ADAPTER: TypeAdapter[AnySpec] = TypeAdapter(Annotated[AnySpec, Field(discriminator="kind")])
+_CLASSES: dict[str, type[_Audit]] = {"membership": MembershipSpec, "vectors": VectorsSpec, "finetune": FinetuneSpec}
+
+
+def parse_template(template: str) -> list[tuple[str, str | None]]:
+    """Split "{title}. {description}" into (literal, column) pairs; column is None at the end.
+
+    Raises ValueError when the template names no column or is not a valid format string.
+    """
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"template {template!r}: {error}; write {{{{ and }}}} for literal braces") from None
+    pieces: list[tuple[str, str | None]] = []
+    for literal, field, spec, conversion in parts:
+        if field is not None and (not field or spec or conversion):
+            raise ValueError(f"template {template!r}: write columns as {{name}}, with nothing else inside the braces")
+        pieces.append((literal, field))
+    if not any(field for _, field in pieces):
+        raise ValueError(f"template {template!r} names no column, as in '{{text}}'")
+    return pieces
+
+
+def parse_spec(raw: Any, where: str = "spec") -> AnySpec:
+    """Validate a mapping. Raises SpecError naming the field and the nearest known name."""
+    if not isinstance(raw, dict):
+        raise SpecError(f"{where}: expected a mapping with a 'kind', got {type(raw).__name__}.")
+    kind = raw.get("kind")
+    if kind not in _CLASSES:
+        what = "'kind' is missing." if kind is None else f"kind '{kind}' is unknown."
+        raise SpecError(f"{where}: {what}{did_you_mean(str(kind), KINDS)}")
+    try:
+        return _ADAPTER.validate_python(raw)
+    except ValidationError as error:
+        raise SpecError(_explain(error, where, _CLASSES[kind])) from None
+
+
+def load_spec(path: str | Path) -> AnySpec:
+    """Read one YAML or JSON document. Raises SpecError when it is missing, not one document, or wrong."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError(f"{path}: no such file.") from None
+    except IsADirectoryError:
+        raise SpecError(f"{path}: is a folder; name the spec file inside it.") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8.") from None
+    try:
+        documents = [d for d in yaml.safe_load_all(text) if d is not None]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise SpecError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', None) or error}).") from None
+    if len(documents) != 1:
+        raise SpecError(f"{path}: holds {len(documents)} documents; one spec per file.")
+    return parse_spec(documents[0], str(path))
+
+
+def dump_spec(spec: AnySpec) -> dict[str, Any]:
+    """Return the spec as plain JSON types, every default written out."""
+    return json.loads(spec.model_dump_json())
+
+
+def _known(what: str, values: list[str], known: dict[str, str]) -> list[str]:
+    for value in values:
+        if value not in known:
+            raise ValueError(f"{what} '{value}' is unknown.{did_you_mean(value, known)}")
+    if len(set(values)) != len(values):
+        raise ValueError(f"{what} named twice in {values}")
+    return values
+
+
+def _explain(error: ValidationError, where: str, cls: type[_Audit]) -> str:
+    first = error.errors()[0]
+    # The discriminator's tag stands first in the location.
+    path = [str(part) for part in first["loc"] if part not in KINDS or part == first["loc"][-1]]
+    if first["type"] == "extra_forbidden":
+        fields = _fields_at(cls, path[:-1])
+        inside = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
+        message = f"unknown key '{path[-1]}'{inside}.{did_you_mean(path[-1], fields)}"
+    elif first["type"] == "missing":
+        message = f"'{'.'.join(path)}' is missing."
+    else:
+        got = first.get("input")
+        message = f"{'.'.join(path) or 'spec'}: {first['msg'].removeprefix('Value error, ')}"
+        if not first["type"].startswith("value_error") and isinstance(got, (str, int, float, bool)):
+            message += f" (got {got!r})"
+    more = error.error_count() - 1
+    return f"{where}: {message}" + (f" (and {more} more)" if more else "")
+
+
+def _fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:
+    here: type[BaseModel] = cls
+    for part in path:
+        annotation = here.model_fields[part].annotation if part in here.model_fields else None
+        options = [annotation, *getattr(annotation, "__args__", ())]
+        here = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), here)
+    return list(here.model_fields)
