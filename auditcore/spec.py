@@ -230,7 +230,7 @@ class FinetuneSpec(_Audit):
     autocast: Literal["bf16", "none"] = "bf16"
     # Rows that choose `best`: a share of the training subjects, the rows of unknown membership, or a split. 0 = none.
     validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
-    train_splits: list[SplitName] = Field(default_factory=lambda: ["train"])  # used when there is no member role
+    train_splits: tuple[SplitName, ...] = ("train",)  # used when there is no member role
 
 
 AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec
