@@ -1,0 +1,7 @@
+"""The dashboard: `streamlit run app.py`. In: run folders. Out: pages (see pages/_router.py)."""
+
+import streamlit as st
+
+# The router lies inside pages/ on purpose: a pages/ folder beside the entry script would switch on Streamlit's legacy
+# multipage mode, in which a deep link draws a page without its frame.
+app = st.App("pages/_router.py")

@@ -1,0 +1,73 @@
+"""The look of every figure. In: nothing. Out: colours, a base figure, plotly's configuration. No DataFrames here.
+
+The colours of data have a contrast of at least 3:1 on the light and on the dark paper, so that a figure need not know
+the theme; text, axes and grid lines take their colours from the page (Streamlit's template) or from `for_paper`.
+"""
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+# Roles, not decoration.
+RAISED = "#D55E00"  # log-probability raised by fine-tuning; an attacker that finds something
+LOWERED = "#0072B2"  # lowered
+ACCENT = "#128A80"  # the thing selected; what can be clicked
+OCHRE, VIOLET, QUIET = "#9A7B0A", "#8A56B8", "#7A838E"
+SERIES = (RAISED, LOWERED, ACCENT, OCHRE, VIOLET, QUIET)  # in this order; survives colour-blindness and print
+BUDGET_BAND = "rgba(18, 138, 128, 0.14)"  # within budget
+NULL_BAND = "rgba(122, 131, 142, 0.20)"  # what permuted labels reach
+HAIRLINE = "rgba(122, 131, 142, 0.28)"
+
+# One hue per verdict, always beside a symbol and words.
+VERDICT_COLOURS = {
+    "over budget": "#C2362B",
+    "within budget": "#128A80",
+    "not resolved": "#9A7B0A",
+    "below chance": "#0072B2",
+}
+
+INK, PAPER, QUIET_TEXT = "#1B2430", "#FCFCFA", "#5B6470"
+FONT = "'Source Sans', 'Source Sans 3', system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+
+# Passed with every figure, on pages and in exported files: no upload button, a camera that saves SVG.
+CONFIG: dict[str, Any] = {
+    "showSendToCloud": False,
+    "displaylogo": False,
+    "responsive": True,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+    "toImageButtonOptions": {"format": "svg"},
+}
+
+
+def figure(height: int = 320, **layout: Any) -> go.Figure:
+    """Return an empty figure: tight margins, no background of its own, hairline grid, no legend box, no title."""
+    fig = go.Figure()
+    fig.update_layout(
+        height=height,
+        margin={"l": 8, "r": 16, "t": 16, "b": 8},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        showlegend=False,
+        hoverlabel={"align": "left"},
+        font={"size": 13},
+        colorway=list(SERIES),
+        bargap=0.4,
+    )
+    axis = {"gridcolor": HAIRLINE, "zeroline": False, "showline": False, "automargin": True, "ticks": ""}
+    fig.update_xaxes(**axis, title_standoff=10)
+    fig.update_yaxes(**axis, title_standoff=10)
+    return fig.update_layout(**layout)
+
+
+def for_paper(fig: go.Figure) -> go.Figure:
+    """Return a copy for an exported file: ink on white paper, without Streamlit's template."""
+    copy = go.Figure(fig)
+    copy.update_layout(template="plotly_white", font={"family": FONT, "color": INK, "size": 13})
+    return copy
+
+
+def note(fig: go.Figure, text: str, x: Any, y: Any, **options: Any) -> go.Figure:
+    """Write a label straight into a figure, without an arrow. `text` must be escaped (words.escape)."""
+    return fig.add_annotation(
+        **{"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": 12}, "xanchor": "left", **options}
+    )
