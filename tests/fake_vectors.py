@@ -1,0 +1,157 @@
+"""A fake vectors run. In: a folder, sizes, a seed. Out: the run, numbers drawn from a seeded generator."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors.numpy import save_file
+
+from auditcore.store import Run
+from auditcore.verdict import interval_verdict
+from tests.fake_parts import HOSTILE, VERDICT_COLUMNS, Recipe, example_table, judged, progress, start_run
+
+
+def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
+    """Write a vectors run: examples, vectors/*.safetensors, probe_metrics, predictions, verdicts."""
+    recipe = replace(recipe or Recipe(), **changes)
+    rng = np.random.default_rng(recipe.seed)
+    if recipe.hostile:
+        recipe = replace(recipe, classes=(*HOSTILE[:4], "=1+1", "E")[: len(recipe.classes)])
+    spec = {
+        "kind": "vectors",
+        "name": "fake-vectors",
+        "model": {"source": "smollm2-135m"},
+        "data": {
+            "path": "data/notes.parquet",
+            "roles": {"prompt": "prompt", "label": list(recipe.attributes), "group": "subject_id", "split": "split"},
+        },
+        "artifacts": list(recipe.artifacts),
+        "layers": list(recipe.layers),
+        "probes": list(recipe.probes),
+        "seeds": list(recipe.seeds),
+        "store_text": recipe.store_text,
+    }
+    run = start_run(out, spec, recipe)
+    examples = example_table(rng, recipe)
+    splits = np.array(["bal_train", "bal_val", "bal_test"])
+    examples["split"] = splits[rng.choice(3, recipe.rows, p=[0.5, 0.15, 0.35])]
+    examples["member"] = pd.array([pd.NA] * recipe.rows, dtype="boolean")
+    for attribute in recipe.attributes:
+        examples[attribute] = np.array(recipe.classes)[rng.integers(0, len(recipe.classes), recipe.rows)]
+    run.write("examples", examples)
+    if recipe.keep_vectors:
+        _vectors(run, rng, recipe, examples)
+    if recipe.stages > 1:
+        predictions = _predictions(rng, recipe, examples)
+        metrics = _probe_metrics(rng, recipe, examples, predictions)
+        run.write("predictions", predictions)
+        run.write("probe_metrics", metrics)
+        run.write("verdicts", _vector_verdicts(metrics))
+    progress(run, ["vectors", "probes", "null band"], recipe)
+    return run
+
+
+def _vectors(run: Run, rng: np.random.Generator, recipe: Recipe, examples: pd.DataFrame) -> None:
+
+    (run.path / "vectors").mkdir()
+    names = list(recipe.classes)
+    label = examples[recipe.attributes[0]].map(names.index).to_numpy()
+    for place, artifact in enumerate(recipe.artifacts):
+        for layer in recipe.layers:
+            centres = rng.normal(0, recipe.gap * (3 + 3 * place), (len(names), recipe.width))
+            noise = rng.normal(0, 1, (recipe.rows, recipe.width))
+            values = (centres[label] + noise).astype(np.float32)
+            save_file({"vectors": values}, run.path / "vectors" / f"{artifact}-layer{layer}.safetensors")
+
+
+def _cells(recipe: Recipe) -> list[tuple[str, str, int, str, float]]:
+    """(attribute, artifact, layer, probe, accuracy above chance) of every cell of the audit."""
+    cells = []
+    for a, attribute in enumerate(recipe.attributes):
+        for b, artifact in enumerate(recipe.artifacts):
+            for layer in recipe.layers:
+                for c, probe in enumerate(recipe.probes):
+                    share = (1 + b + 0.3 * c) / (len(recipe.artifacts) + 0.3 * (len(recipe.probes) - 1))
+                    cells.append((attribute, artifact, layer, probe, recipe.gap * share / (1 + a)))
+    return cells
+
+
+def _predictions(rng: np.random.Generator, recipe: Recipe, examples: pd.DataFrame) -> pd.DataFrame:
+    frames = []
+    k = len(recipe.classes)
+    evaluated = examples[examples["split"].isin(["bal_val", "bal_test"])]
+    for attribute, artifact, layer, probe, gap in _cells(recipe):
+        actual = evaluated[attribute].to_numpy()
+        right = rng.random(len(evaluated)) < min(0.98, 1 / k + gap)
+        for seed in recipe.seeds:
+            flip = rng.random(len(evaluated)) < 0.03
+            wrong = np.array(recipe.classes)[rng.integers(0, k, len(evaluated))]
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "example_id": evaluated["example_id"].to_numpy(),
+                        "attribute": attribute,
+                        "artifact": artifact,
+                        "layer": layer,
+                        "defence": "none",
+                        "probe": probe,
+                        "seed": seed,
+                        "split": evaluated["split"].to_numpy(),
+                        "actual": actual,
+                        "predicted": np.where(right ^ flip, actual, wrong),
+                        "probability": np.clip(rng.beta(3 + 3 * right, 3, len(evaluated)), 1 / k, 1).astype(np.float32),
+                    }
+                )
+            )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _probe_metrics(
+    rng: np.random.Generator, recipe: Recipe, examples: pd.DataFrame, predictions: pd.DataFrame
+) -> pd.DataFrame:
+    rows = []
+    k = len(recipe.classes)
+    n_train = int((examples["split"] == "bal_train").sum())
+    keys = ["attribute", "artifact", "layer", "probe", "split"]
+    for (attribute, artifact, layer, probe, split), cell in predictions.groupby(keys, sort=False):
+        cell = cell.assign(right=cell["actual"] == cell["predicted"])
+        n = cell["example_id"].nunique()
+        base = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none", "probe": probe}
+        sizes = {"split": split, "n_train": n_train, "n_eval": n, "n_subjects": n, "n_classes": k, "chance": 1 / k}
+        per_seed = [(s, float(part["right"].mean())) for s, part in cell.groupby("seed")]
+        for seed, accuracy in [(None, float(np.mean([a for _, a in per_seed]))), *per_seed]:
+            rows.append({**base, "seed": seed, **sizes, **_gap_columns(accuracy, k, n, rng, seed is None)})
+    return pd.DataFrame(rows).astype({"seed": "Int32", "layer": "int32"})
+
+
+def _gap_columns(accuracy: float, k: int, n: int, rng: np.random.Generator, pooled: bool) -> dict[str, Any]:
+    gap, error = accuracy - 1 / k, np.sqrt(accuracy * (1 - accuracy) / max(n, 1))
+    low, high = gap - 1.645 * error, gap + 1.645 * error
+    null = abs(rng.normal(0, 0.003))
+    return {
+        "accuracy": accuracy,
+        "accuracy_low": accuracy - 1.96 * error if pooled else None,
+        "accuracy_high": accuracy + 1.96 * error if pooled else None,
+        "signed_gap": gap,
+        "signed_low90": low if pooled else None,
+        "signed_high90": high if pooled else None,
+        "gap": abs(gap),
+        "null_mean": 1 / k + null if pooled else None,
+        "null_p95": 1 / k + null + 1.645 * np.sqrt((1 - 1 / k) / k / max(n, 1)) if pooled else None,
+        "p_value": 1 / 200 if gap > 2 * error else 0.4,
+        "v_information_bits": max(0.0, 2.2 * gap),
+        "confident_share": max(0.0, gap - 0.1),
+        "converged": True,
+        "verdict": interval_verdict(low, high, 0.025) if pooled else None,
+    }
+
+
+def _vector_verdicts(metrics: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for row in metrics[metrics["seed"].isna() & (metrics["split"] == "bal_test")].to_dict("records"):
+        where = {k: row[k] for k in ("attribute", "artifact", "layer", "defence", "split", "n_subjects")}
+        numbers = judged(row["signed_gap"], row["signed_low90"], row["signed_high90"])
+        rows.append({"kind": "vectors", "attacker": row["probe"], **where, **numbers})
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
