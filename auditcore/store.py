@@ -25,6 +25,7 @@ from auditcore.errors import RunError, did_you_mean
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 MANIFEST, EVENTS, LOCK = "run.json", "events.jsonl", ".lock"
 ACTIVE = ("queued", "running")
+STARTING = 20.0  # seconds a queued run may be without a worker before it counts as interrupted
 
 
 def home() -> Path:
@@ -104,9 +105,14 @@ class Run:
 
     @property
     def status(self) -> str:
-        """done, failed, cancelled, queued, running, or interrupted: said to be running, but nobody holds the lock."""
-        status = str(self.manifest.get("status", "interrupted"))
-        return "interrupted" if status == "running" and not self.alive else status
+        """done, failed, cancelled, queued, running, or interrupted: said to be at work, but nobody holds the lock."""
+        manifest = self.manifest
+        status = str(manifest.get("status", "interrupted"))
+        if status not in ACTIVE or self.alive:
+            return status
+        # A worker needs a moment to start and take the lock.
+        fresh = status == "queued" and time.time() - float(manifest.get("queued_at", 0)) < STARTING
+        return "queued" if fresh else "interrupted"
 
     @property
     def alive(self) -> bool:
@@ -250,6 +256,7 @@ def create_run(spec: dict[str, Any], out: Path | None = None, **manifest: Any) -
     run = Run(out)
     (out / LOCK).touch()
     content = {"id": run.id, "spec": spec, "status": "queued", "created": now(), "finished": None, "message": ""}
+    content["queued_at"] = time.time()
     write_json(out / MANIFEST, {**content, **manifest})
     return run
 

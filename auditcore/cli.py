@@ -1,0 +1,254 @@
+"""The command line. In: arguments. Out: words on stdout, one clear message on stderr, and an exit code.
+
+0 done; 2 an input the user can mend; 3 a verdict is over budget (--fail-over-budget); 4 a verdict is not within
+budget (--require-within-budget); 130 interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from auditcore import store
+from auditcore.errors import AuditError, RunError, SpecError, did_you_mean
+from auditcore.spec import ROLES, DataSpec, dump_spec, load_spec
+
+FORMATS = ("html", "parquet", "csv", "duckdb")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; never lets a traceback of a known error through."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments) or 0)
+    except AuditError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("Interrupted; what was finished is kept.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `... | head`
+        sys.stderr.close()
+        return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from auditcore import jobs
+
+    spec = load_spec(arguments.spec)
+    if arguments.dry_run:
+        print(jobs.plan(spec).to_text())
+        return 0
+    run = _resumable(arguments, dump_spec(spec)) if arguments.resume else None
+    if run is None:
+        run = store.create_run(dump_spec(spec), Path(arguments.out) if arguments.out else None)
+    if run.status != "done":
+        jobs.execute(run, echo=lambda line: print(line, flush=True))
+    _show_run(run)
+    return _gate(run, arguments)
+
+
+def _resumable(arguments: argparse.Namespace, spec: dict) -> store.Run | None:
+    """The run to continue: the one in --out, else the newest unfinished one of the same spec; None to start anew."""
+    from auditcore import jobs
+
+    if arguments.out:
+        if not (Path(arguments.out) / store.MANIFEST).exists():
+            return None
+        run = store.open_run(arguments.out)
+        if run.manifest["spec"] != spec:
+            raise SpecError(f"{arguments.out}: was started with another spec; use another folder.")
+    else:
+        runs = store.list_runs()
+        unfinished = runs[~runs["status"].isin(["done", "broken", *store.ACTIVE]) & ~runs["readonly"]]
+        same = [r for r in map(store.Run, map(Path, unfinished["path"])) if r.manifest["spec"] == spec]
+        if not same:
+            return None
+        run = same[0]
+    if run.status != "done":
+        jobs.prepare_resume(run)
+        print(f"Continuing run {run.id}.", flush=True)
+    return run
+
+
+def _gate(run: store.Run, arguments: argparse.Namespace) -> int:
+    verdicts = set(run.read("verdicts", ["verdict"])["verdict"]) if run.has("verdicts") else set()
+    if arguments.fail_over_budget and "over budget" in verdicts:
+        print("Over budget.", file=sys.stderr)
+        return 3
+    if arguments.require_within_budget and verdicts != {"within budget"}:
+        print("Not every verdict is within budget.", file=sys.stderr)
+        return 4
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from auditcore.datasets import checks, roles, tables
+
+    mapped = _roles(arguments.role)
+    table = tables.open_table(arguments.data)
+    if not mapped:
+        guesses = roles.guess_roles(table)
+        mapped = {role: guess.column for role, guess in guesses.items()}
+        print("Roles were guessed; set them with --role name=column:")
+        for role, guess in guesses.items():
+            print(f"  {role} = {guess.column} ({guess.reason})")
+    tokenizer = None
+    if arguments.model:
+        from auditcore.lm.load import tokenizer_file
+
+        tokenizer = tokenizer_file(arguments.model)
+    template = arguments.template or ("{prompt}" if "prompt" in mapped else "{text}")
+    report = checks.check(DataSpec(path=arguments.data, roles=mapped), template, arguments.max_length, tokenizer)
+    print(report.to_text())
+    return 0
+
+
+def _roles(pairs: Sequence[str]) -> dict[str, str | list[str]]:
+    roles: dict[str, str | list[str]] = {}
+    for pair in pairs:
+        role, separator, column = pair.partition("=")
+        if not separator or not column:
+            raise SpecError(f"--role {pair}: write it as name=column, as in --role text=note.")
+        if role not in ROLES:
+            raise SpecError(f"--role {pair}: '{role}' is not a role.{did_you_mean(role, ROLES)}")
+        columns = column.split(",")
+        roles[role] = columns if len(columns) > 1 else column
+    return roles
+
+
+def _list(_: argparse.Namespace) -> None:
+    runs = store.list_runs()
+    if runs.empty:
+        print(f"No runs in {store.home()}. Start one with: python -m auditcore demo")
+        return
+    print(runs[["run_id", "kind", "status", "created", "model"]].fillna("").to_string(index=False))
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    _show_run(store.open_run(arguments.run))
+
+
+def _show_run(run: store.Run) -> None:
+    manifest = run.manifest
+    print(f"\nRun {run.id} ({run.kind}): {run.status}")
+    if manifest.get("message"):
+        print(manifest["message"])
+    for warning in manifest.get("warnings", []):
+        print(f"Warning: {warning}")
+    for note in manifest.get("data", {}).get("notes", []):
+        print(f"Note: {note}")
+    if run.has("verdicts"):
+        print(verdict_table(run.read("verdicts")))
+    claim = manifest.get("claim", {})
+    if claim:
+        print(f"\n{claim.get('audited', '')}\n{claim.get('not_audited', '')}")
+    print(f"\nRun folder: {run.path}")
+
+
+def verdict_table(verdicts: pd.DataFrame) -> str:
+    """Lay out the verdicts table for a terminal."""
+
+    def signed(value: float) -> str:
+        return f"{value:+.3f}" if value == value else "-"
+
+    shown = pd.DataFrame(
+        {
+            "attribute": verdicts["attribute"].fillna(""),
+            "measured": verdicts["artifact"].fillna("training rows"),
+            "layer": verdicts["layer"],
+            "attacker": verdicts["attacker"],
+            "split": verdicts["split"],
+            "above chance": [signed(v) for v in verdicts["value"].astype(float)],
+            "90 % interval": [
+                f"{signed(low)} to {signed(high)}"
+                for low, high in zip(verdicts["low"].astype(float), verdicts["high"].astype(float), strict=True)
+            ],
+            "budget": verdicts["budget"],
+            "subjects": verdicts["n_subjects"],
+            "verdict": verdicts["verdict"],
+        }
+    )
+    empty = [c for c in shown.columns if shown[c].isna().all() or (shown[c] == "").all()]
+    return shown.drop(columns=empty).fillna("").to_string(index=False)
+
+
+def _cancel(arguments: argparse.Namespace) -> None:
+    from auditcore import jobs
+
+    run = store.open_run(arguments.run)
+    jobs.cancel(run)
+    print(f"Run {run.id}: {run.status}")
+
+
+def _classify(arguments: argparse.Namespace) -> None:
+    from auditcore.jobs.classify import classify
+
+    result = classify(store.open_run(arguments.run), arguments.text, arguments.attack, arguments.fpr)
+    print(result.to_string(index=False))
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from auditcore.report import export
+
+    run = store.open_run(arguments.run)
+    out = Path(arguments.out) if arguments.out else Path(f"{run.id}.{arguments.format}")
+    print(f"Wrote {export(run, arguments.format, out)}")
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from auditcore.demo import demo
+
+    for run in demo(echo=lambda line: print(line, flush=True)):
+        _show_run(run)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m auditcore", description="What does a language model give away?")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function, words: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=words, description=words)
+        sub.set_defaults(command=function)
+        return sub
+
+    run = command("run", _run, "run an audit described by a YAML or JSON file")
+    run.add_argument("spec", metavar="SPEC.yaml")
+    run.add_argument("--out", metavar="DIR", help="run folder (default: a new one in AUDIT_HOME or ./runs)")
+    run.add_argument("--resume", action="store_true", help="continue an unfinished run of the same spec")
+    run.add_argument("--dry-run", action="store_true", help="rows, tokens, time, disk and power; nothing is run")
+    run.add_argument("--fail-over-budget", action="store_true", help="exit 3 when a verdict is over budget")
+    run.add_argument(
+        "--require-within-budget", action="store_true", help="exit 4 unless all verdicts are within budget"
+    )
+
+    check = command("check", _check, "check a data file")
+    check.add_argument("data", metavar="DATA")
+    check.add_argument("--role", action="append", default=[], metavar="name=column", help=f"one of {', '.join(ROLES)}")
+    check.add_argument("--model", metavar="SOURCE", help="count tokens with this model's tokenizer")
+    check.add_argument("--template", help='the text of a row, as in "{title}. {description}"')
+    check.add_argument("--max-length", type=int, default=512, metavar="TOKENS")
+
+    command("list", _list, "list the runs")
+    for name, function, words in (("show", _show, "show a run's verdicts"), ("cancel", _cancel, "stop a working run")):
+        command(name, function, words).add_argument("run", metavar="RUN")
+
+    classify = command("classify", _classify, "was this text trained on? with a finished membership run's threshold")
+    classify.add_argument("run", metavar="RUN")
+    classify.add_argument("text", metavar="TEXT|FILE", help="a text, a .txt file, or a table with the run's columns")
+    classify.add_argument("--attack", default="ez")
+    classify.add_argument("--fpr", type=float, default=0.01, help="share of non-members falsely accused (default 0.01)")
+
+    export = command("export", _export, "write a run as one file")
+    export.add_argument("run", metavar="RUN")
+    export.add_argument("--format", choices=FORMATS, required=True)
+    export.add_argument("--out", metavar="FILE")
+
+    command("demo", _demo, "a small audit of both kinds on the bundled model and data, under 5 minutes")
+    return parser
+
+
+__all__ = ["FORMATS", "RunError", "main", "verdict_table"]

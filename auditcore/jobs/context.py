@@ -1,0 +1,94 @@
+"""One job while it works: a run folder in; progress events, warnings, finished stages and a cancel signal out."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from auditcore.errors import Cancelled
+from auditcore.spec import AnySpec
+from auditcore.store import Run
+
+CANCEL = "cancel"
+OnProgress = Callable[[int, int], None]
+
+
+class Context:
+    """What the steps of one job share. Not for other threads."""
+
+    def __init__(self, run: Run, spec: AnySpec, echo: Callable[[str], None] | None = None):
+        self.run = run
+        self.spec = spec
+        self._echo = echo
+        self._last_event = 0.0
+
+    # --- stages ---
+
+    def finished(self, stage: str) -> bool:
+        """True when an earlier attempt finished this stage: its tables are there, whole."""
+        return stage in self.run.manifest.get("finished_stages", [])
+
+    @contextmanager
+    def stage(self, name: str, total: int = 1) -> Iterator[OnProgress]:
+        """Announce a stage; yield `on_progress(done, total)`; mark the stage finished at the end.
+
+        The caller writes the stage's tables inside the block, so a stage marked as finished has all of them.
+        """
+        self.check_cancelled()
+        started = time.monotonic()
+        first: list[tuple[int, float]] = []
+
+        def on_progress(done: int, total: int) -> None:
+            self.check_cancelled()
+            clock = time.monotonic()
+            if not first:
+                first.append((done, clock))  # the first step pays for warming up: time left is counted from there
+            if clock - self._last_event < 0.5 and done < total:
+                return
+            self._last_event = clock
+            begun, since = first[0]
+            rate = (done - begun) / (clock - since) if done > begun and clock > since else 0.0
+            eta = (total - done) / rate if rate else None
+            self.run.event(name, done, total, None if eta is None else round(eta, 1))
+            if self._echo:
+                left = "" if eta is None else f", about {readable(eta)} left"
+                self._echo(f"{name}: {done:,} of {total:,}{left}")
+
+        self.run.event(name, 0, total)
+        if self._echo:
+            self._echo(f"{name} ...")
+        yield on_progress
+        self.check_cancelled()
+        self.run.update(finished_stages=[*self.run.manifest.get("finished_stages", []), name])
+        seconds = time.monotonic() - started
+        self.run.event(name, total, total, 0.0, f"done in {readable(seconds)}")
+
+    def check_cancelled(self) -> None:
+        """Raise Cancelled when somebody asked this run to stop."""
+        if (self.run.path / CANCEL).exists():
+            raise Cancelled(f"Run {self.run.id} was cancelled; what was finished is kept.")
+
+    # --- what a reader must know ---
+
+    def warn(self, text: str) -> None:
+        """Record a warning that every page, the command line and the report show prominently."""
+        warnings = self.run.manifest.get("warnings", [])
+        if text not in warnings:
+            self.run.update(warnings=[*warnings, text])
+            if self._echo:
+                self._echo(f"Warning: {text}")
+
+    def record(self, **values: Any) -> None:
+        """Merge facts into run.json; nested mappings are merged one level deep."""
+        manifest = self.run.manifest
+        merged = {k: {**manifest.get(k, {}), **v} if isinstance(v, dict) else v for k, v in values.items()}
+        self.run.update(**merged)
+
+
+def readable(seconds: float) -> str:
+    """Write a duration for people: "40 seconds", "7 minutes", "2.5 hours"."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"

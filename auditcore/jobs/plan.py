@@ -1,0 +1,209 @@
+"""What a run would cost and could show, before anything runs. In: a spec. Out: rows, tokens, time, disk, power."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from auditcore.errors import AuditError, RunError
+from auditcore.jobs.context import readable
+from auditcore.spec import AnySpec, FinetuneSpec, MembershipSpec, VectorsSpec, dump_spec, parse_spec
+
+SAMPLE = 2000  # rows whose tokens are counted; more are scaled up
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cost and power of a planned run. seconds and bytes are estimates."""
+
+    kind: str
+    rows: int
+    tokens: int
+    seconds: float
+    bytes: int
+    power: list[dict[str, Any]] = field(default_factory=list)
+    operating_points: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_text(self) -> str:
+        """The plan for a terminal."""
+        lines = [
+            f"{self.rows:,} rows, {self.tokens:,} tokens; about {readable(self.seconds)} on this machine, "
+            f"about {self.bytes / 1e6:,.0f} MB of disk."
+        ]
+        for p in self.power:
+            lines.append(power_sentence(p))
+        for point in self.operating_points:
+            lines.append(operating_point_sentence(point))
+        return "\n".join(lines + [f"Note: {note}" for note in self.notes])
+
+
+def power_sentence(power: dict[str, Any]) -> str:
+    """One attribute's power in words."""
+    return (
+        f"{power['attribute']}: {power['n_subjects']:,} test subjects in {power['n_classes']} classes. "
+        f"If nothing leaks, 'within budget' at {power['budget']:g} is reached with probability {power['p_within']:.2f} "
+        f"({power['subjects_needed']:,} subjects give 0.80). "
+        f"The smallest gap this test shows reliably is {power['smallest_gap']:.3f}."
+    )
+
+
+def operating_point_sentence(point: dict[str, Any]) -> str:
+    """One false positive rate in words."""
+    words = "can be measured" if point["resolvable"] else f"cannot be measured: {point['needed']:,} are needed"
+    return f"TPR at {point['target_fpr']:.1%} FPR with {point['n_nonmember']:,} non-members {words}."
+
+
+def plan(spec: AnySpec, timeout: float = 180.0) -> Plan:
+    """Plan in a process of its own, so that the caller imports no model code. Raises AuditError like the run would."""
+    root = str(Path(__file__).resolve().parents[2])
+    code = f"import sys; sys.path.insert(0, {root!r}); from auditcore.jobs.plan import main; main()"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps(dump_spec(spec)),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(f"Planning took longer than {timeout:.0f} seconds and was stopped.") from None
+    last = done.stdout.strip().splitlines()[-1:] or [""]
+    try:
+        answer = json.loads(last[0])
+    except json.JSONDecodeError:
+        raise RunError(f"Planning failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}") from None
+    if "error" in answer:
+        raise AuditError(answer["error"])
+    return Plan(**answer)
+
+
+def main() -> None:
+    """Entry of the planning process: spec as JSON on stdin, plan or error as JSON on stdout."""
+    try:
+        answer = asdict(plan_here(parse_spec(json.load(sys.stdin))))
+    except AuditError as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer))
+
+
+def plan_here(spec: AnySpec) -> Plan:
+    """Plan in this process (imports the tokenizer's library)."""
+    from auditcore.datasets.roles import load_dataset
+
+    dataset = load_dataset(spec.data, spec.prompt_template)
+    rows = len(dataset.frame)
+    notes = list(dataset.notes)
+    model = spec.model
+    per_row = _token_lengths(spec, dataset) if model else np.zeros(rows)
+    tokens = int(per_row.mean() * rows) if rows else 0
+    parameters = _parameters(model.source, model.base) if model else 0
+    forward = 2.0 * parameters * tokens / _flops_per_second() if parameters else 0.0
+    if isinstance(spec, MembershipSpec):
+        member = dataset.frame["member"].astype("boolean")
+        n_nonmember = int((~member).fillna(False).sum())
+        points = [_operating_point(f, n_nonmember) for f in spec.target_fprs]
+        return Plan("membership", rows, tokens, 2 * forward + 20, tokens * 40, [], points, notes)
+    if isinstance(spec, FinetuneSpec):
+        from auditcore.training.rows import select_rows
+
+        train, validation = select_rows(dataset.frame, spec)
+        share = len(train) / max(rows, 1)
+        seconds = 3.0 * forward * share * spec.epochs + forward * len(validation) / max(rows, 1) * spec.epochs
+        size = (2 * 4 * parameters) if spec.method == "full" else 20_000_000
+        notes.append(f"{len(train):,} rows to train on, {len(validation):,} to choose the best checkpoint.")
+        return Plan("finetune", rows, tokens, seconds + 20, size, [], [], notes)
+    assert isinstance(spec, VectorsSpec)
+    audited, power, extra = _vectors_power(spec, dataset)
+    share = audited / max(rows, 1)
+    fits = len(spec.artifacts) * len(spec.layers) * max(len(spec.data.labels), 1)
+    seconds = forward * share + 45.0 * fits * len(spec.probes)
+    width = 4 * 1024 * audited * len(spec.artifacts) * len(spec.layers)
+    return Plan("vectors", audited, int(tokens * share), seconds + 15, width, power, [], notes + extra)
+
+
+def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
+    from auditcore.membership.roc import nonmembers_needed
+
+    needed = nonmembers_needed(target_fpr)
+    resolvable = n_nonmember >= needed
+    return {"target_fpr": target_fpr, "n_nonmember": n_nonmember, "needed": needed, "resolvable": resolvable}
+
+
+def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str, Any]], list[str]]:
+    from auditcore.jobs.vectors import evaluation_rows, with_splits
+    from auditcore.leakage.power import power
+
+    frame, notes = with_splits(spec, dataset)
+    found, used = [], np.zeros(len(frame), dtype=bool)
+    for attribute in spec.data.labels:
+        rows, left_out = evaluation_rows(frame, attribute, spec.seed)
+        notes += left_out
+        for positions in rows.values():
+            used[positions] = True
+        test = frame.iloc[rows["bal_test"]]
+        subjects, classes = test["group"].nunique(), test[attribute].nunique()
+        p = power(subjects, classes, spec.budget, len(spec.probes), rows_per_subject=len(test) / max(subjects, 1))
+        found.append(
+            {
+                "attribute": attribute,
+                "n_subjects": int(subjects),
+                "n_classes": int(classes),
+                "attackers": len(spec.probes),
+                "budget": spec.budget,
+                "p_within": float(p.p_within_if_leak_free),
+                "smallest_gap": float(p.smallest_gap_detectable),
+                "subjects_needed": int(p.subjects_needed),
+            }
+        )
+    return int(used.sum()), found, notes
+
+
+def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
+    from auditcore.lm.encode import encode
+    from auditcore.lm.load import load_tokenizer
+
+    assert spec.model is not None
+    tokenizer = load_tokenizer(spec.model.source, spec.model.base)
+    n = len(dataset.frame)
+    keep = np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)) if n else []
+    fields = {name: [texts[i] for i in keep] for name, texts in dataset.fields.items()}
+    target = [dataset.target[i] for i in keep] if dataset.target is not None else None
+    encoded = encode(tokenizer, dataset.template, fields, target, spec.max_length)
+    return np.asarray([len(ids) for ids in encoded.ids])
+
+
+def _parameters(source: str, base: str | None) -> int:
+    """Number of weights, from the headers of the safetensors files."""
+    from safetensors import safe_open
+
+    from auditcore.lm.load import resolve
+    from auditcore.lm.sources import local_folder
+
+    found = resolve(source, base)
+    total = 0
+    for place in filter(None, (found, found.base)):
+        if place.kind == "gguf":
+            continue
+        for file in local_folder(place).glob("*.safetensors"):
+            with safe_open(file, framework="numpy") as tensors:
+                total += sum(int(np.prod(tensors.get_slice(k).get_shape())) for k in tensors.keys())  # noqa: SIM118
+    return total
+
+
+def _flops_per_second() -> float:
+    """float32 matrix products of this machine, measured for a fraction of a second, at the share a model reaches."""
+    import time
+
+    a = np.ones((1024, 1024), dtype=np.float32)
+    a @ a
+    started, products = time.perf_counter(), 0
+    while time.perf_counter() - started < 0.25:
+        a @ a
+        products += 1
+    return 0.8 * products * 2 * 1024**3 / (time.perf_counter() - started)

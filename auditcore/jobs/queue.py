@@ -1,0 +1,124 @@
+"""One heavy job at a time. In: a spec or a run. Out: a run folder with a worker process that waits for its turn.
+
+A worker holds its run's lock from the moment it starts to wait, and the heavy lock while it works; both vanish with
+the process, however it ends.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from auditcore import store
+from auditcore.errors import RunError
+from auditcore.jobs.context import CANCEL, Context
+from auditcore.spec import AnySpec, dump_spec
+from auditcore.store import ACTIVE, Run
+
+PID = "worker.pid"
+
+
+def submit(spec: AnySpec, out: Path | None = None) -> Run:
+    """Write a run folder and start a detached worker for it. Returns at once."""
+    run = store.create_run(dump_spec(spec), out, directory=os.getcwd())
+    _spawn(run)
+    return run
+
+
+def resume(run: Run) -> None:
+    """Continue an interrupted, failed or cancelled run in a new worker. Raises RunError when it is done or working."""
+    prepare_resume(run)
+    run.update(status="queued", queued_at=time.time())
+    _spawn(run)
+
+
+def prepare_resume(run: Run) -> None:
+    """Check that a run can be continued and clear its cancel signal."""
+    status = run.status
+    if run.alive:
+        raise RunError(f"Run {run.id} is already being worked on.")
+    if status == "done":
+        raise RunError(f"Run {run.id} is finished; there is nothing to resume.")
+    (run.path / CANCEL).unlink(missing_ok=True)
+    run.update(message="")
+
+
+def cancel(run: Run, patience: float = 10.0) -> None:
+    """Ask the worker to stop; after `patience` seconds end its process. Finished stages stay."""
+    if run.status not in ACTIVE:
+        raise RunError(f"Run {run.id} is {run.status}; there is nothing to cancel.")
+    (run.path / CANCEL).touch()
+    deadline = time.monotonic() + patience
+    while run.alive and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if run.alive:
+        # The lock proves that the process which wrote this number is still there.
+        with contextlib.suppress(OSError, ValueError):
+            os.killpg(int((run.path / PID).read_text()), signal.SIGKILL)
+        while run.alive and time.monotonic() < deadline + 10:
+            time.sleep(0.1)
+    if run.status not in ("done", "failed", "cancelled"):
+        run.update(status="cancelled", finished=store.now(), message="Cancelled; what was finished is kept.")
+
+
+def queue() -> pd.DataFrame:
+    """Queued and running runs, oldest first: run_id, name, kind, status, created."""
+    runs = store.list_runs()
+    active = runs[runs["status"].isin(ACTIVE)]
+    since = [float(Run(Path(p)).manifest.get("queued_at", 0)) for p in active["path"]]
+    active = active.assign(queued_at=since).sort_values(["queued_at", "run_id"], ignore_index=True)
+    return active[["run_id", "name", "kind", "status", "created", "queued_at"]]
+
+
+@contextlib.contextmanager
+def turn(context: Context, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold the one place for heavy work, first come, first served; cancel works while waiting."""
+    path = store.home() / ".heavy.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    said = ""
+    with open(path, "ab") as handle:
+        while True:
+            context.check_cancelled()
+            ahead = _ahead_of(context.run)
+            if not ahead:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+            words = f"waiting for {ahead[0]}" if ahead else "waiting for another job to end"
+            if waiting and words != said:
+                waiting(words)
+                said = words
+            time.sleep(0.5)
+        yield
+
+
+def _ahead_of(run: Run) -> list[str]:
+    mine = (float(run.manifest.get("queued_at", 0)), run.id)
+    active = queue()
+    return [i for since, i in zip(active["queued_at"], active["run_id"], strict=True) if (since, i) < mine]
+
+
+def _spawn(run: Run) -> None:
+    log = open(run.path / "worker.log", "ab")  # noqa: SIM115 - the child inherits it
+    with log:
+        subprocess.Popen(
+            [sys.executable, "-m", "auditcore.jobs.worker", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=run.manifest.get("directory") or None,
+            env={**os.environ, "PYTHONPATH": _pythonpath(), "AUDIT_HOME": str(store.home())},
+            start_new_session=True,  # outlives the server; cancel ends the whole group
+        )
+
+
+def _pythonpath() -> str:
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

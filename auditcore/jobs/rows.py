@@ -1,0 +1,75 @@
+"""The first stage of every job. In: a spec. Out: the data set, its tokens, and the table `examples`."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from auditcore.errors import DatasetError
+from auditcore.jobs.context import Context
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A data set and its token ids, row by row."""
+
+    dataset: Any  # datasets.roles.Dataset
+    encoded: Any  # lm.encode.Encoded
+    frame: pd.DataFrame  # the table `examples`
+
+    @property
+    def ids_hash(self) -> str:
+        """SHA-256 over every row's token ids and prompt length: what the model is given, whatever it was made from."""
+        digest = hashlib.sha256()
+        for ids, prompt in zip(self.encoded.ids, self.encoded.prompt_lengths, strict=True):
+            digest.update(np.asarray([len(ids), prompt], dtype=np.int64).tobytes())
+            digest.update(np.asarray(ids, dtype=np.int64).tobytes())
+        return digest.hexdigest()
+
+
+def text_hashes(texts: list[str]) -> list[str]:
+    """SHA-256 of each full rendered text: how a checkpoint's training rows are recognised."""
+    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+
+
+def load(context: Context, dataset: Any, tokenizer: Any, stage: str = "rows") -> Rows:
+    """Tokenise the data set, write `examples`, and record what was read, cut and skipped."""
+    from auditcore.lm.encode import encode
+
+    spec = context.spec
+    n = len(dataset.frame)
+    if n == 0:
+        raise DatasetError(f"{spec.data.path}: has no rows.")
+    encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
+    lengths = np.asarray([len(ids) for ids in encoded.ids], dtype=np.int32)
+    frame = dataset.frame.assign(n_tokens=lengths, truncated=np.asarray(encoded.truncated, dtype=bool))
+    rows = Rows(dataset, encoded, frame)
+    if context.finished(stage):
+        known = context.run.manifest.get("data", {}).get("sha256")
+        if known != dataset.sha256:
+            raise DatasetError(f"{spec.data.path}: has changed since this run began; start a new run.")
+        return rows
+    with context.stage(stage, n):
+        notes = list(dataset.notes)
+        cut, target_cut, empty = int(frame["truncated"].sum()), int(np.sum(encoded.target_truncated)), lengths < 2
+        if cut:
+            notes.append(f"{cut:,} of {n:,} rows were longer than {spec.max_length} tokens; their end was cut.")
+        if target_cut:
+            notes.append(
+                f"In {target_cut:,} rows the target alone did not fit into {spec.max_length} tokens; it was cut."
+            )
+        if empty.any():
+            notes.append(f"{int(empty.sum()):,} rows have fewer than two tokens and hold no evidence.")
+        context.run.write("examples", frame)
+        context.record(
+            data={"path": spec.data.path, "sha256": dataset.sha256, "rows": n, "notes": notes},
+            counts={"rows": n, "tokens": int(lengths.sum()), "truncated": cut},
+            fingerprints={
+                "data": dataset.sha256,
+                "template": hashlib.sha256(dataset.template.encode()).hexdigest(),
+                "tokens": rows.ids_hash,
+            },
+        )
+    return rows

@@ -1,0 +1,80 @@
+"""Work on one run in this process. In: a run folder. Out: its tables, and a status that tells how it ended."""
+
+import contextlib
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from auditcore import __version__, store
+from auditcore.errors import AuditError, Cancelled
+from auditcore.jobs.context import Context
+from auditcore.jobs.queue import PID, turn
+from auditcore.spec import parse_spec
+from auditcore.store import Run
+
+_PACKAGES = ("torch", "transformers", "peft", "scikit-learn", "numpy", "duckdb", "pandas")
+
+
+def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
+    """Run every stage that is not finished yet. Raises AuditError (the run says `failed`) or Cancelled."""
+    from auditcore.jobs import finetune, membership, vectors
+
+    pipelines = {"membership": membership.audit, "vectors": vectors.audit, "finetune": finetune.train}
+    with run.lock():
+        (run.path / PID).write_text(str(os.getpgrp()))
+        try:
+            spec = parse_spec(run.manifest["spec"], f"run {run.id}")
+            context = Context(run, spec, echo)
+            with turn(context, echo):
+                threads = spec.threads or _cores()
+                os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+                run.update(status="running", started=store.now(), versions=_versions(), message="", threads=threads)
+                pipelines[spec.kind](context)
+                run.update(status="done", finished=store.now(), message="")
+        except (Cancelled, KeyboardInterrupt):
+            run.update(status="cancelled", finished=store.now(), message="Cancelled; what was finished is kept.")
+            raise
+        except AuditError as error:
+            run.update(status="failed", finished=store.now(), message=str(error))
+            raise
+        except MemoryError:
+            message = "Out of memory. A smaller batch_size or max_length needs less; finished stages are kept."
+            run.update(status="failed", finished=store.now(), message=message)
+            raise AuditError(message) from None
+        except Exception as error:
+            message = (
+                f"Unexpected error: {type(error).__name__}: {str(error)[:300]}. Details: {run.path / 'worker.log'}"
+            )
+            with open(run.path / "worker.log", "a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
+            run.update(status="failed", finished=store.now(), message=message)
+            raise AuditError(message) from error
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _versions() -> dict[str, str]:
+    found = {"auditcore": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def main() -> None:
+    """Entry of the detached process: python -m auditcore.jobs.worker RUN_FOLDER."""
+    try:
+        execute(Run(Path(sys.argv[1])))
+    except AuditError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Specs: every mistake gets one message that names the field and the nearest known name."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditcore.errors import SpecError, did_you_mean
+from auditcore.spec import dump_spec, load_spec, parse_spec, parse_template
+
+MEMBERSHIP = {
+    "kind": "membership",
+    "model": {"source": "a", "reference": "b"},
+    "data": {"path": "rows.csv", "roles": {"text": "text", "member": "member"}},
+}
+VECTORS = {
+    "kind": "vectors",
+    "model": {"source": "a"},
+    "data": {"path": "rows.csv", "roles": {"prompt": "p", "label": ["sex", "age"]}},
+}
+FINETUNE = {"kind": "finetune", "model": {"source": "a"}, "data": {"path": "rows.csv"}}
+
+
+@pytest.mark.parametrize("raw", [MEMBERSHIP, VECTORS, FINETUNE], ids=lambda r: r["kind"])
+def test_defaults_are_written_out_and_read_back(raw: dict) -> None:
+    spec = parse_spec(raw)
+    assert parse_spec(dump_spec(spec)) == spec
+    assert dump_spec(spec)["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kind": "membrship"}, "Did you mean 'membership'?"),
+        ({"kind": None}, "'kind' is missing"),
+        ({"atacks": ["ez"]}, "unknown key 'atacks'. Did you mean 'attacks'?"),
+        ({"model": {"source": "a", "refrence": "b"}}, "unknown key 'refrence' in model. Did you mean 'reference'?"),
+        ({"attacks": ["ez", "los"]}, "attack 'los' is unknown. Did you mean 'loss'?"),
+        ({"attacks": ["ez", "ez"]}, "named twice"),
+        ({"attacks": []}, "attacks"),
+        ({"data": {"path": "x", "roles": {"txt": "t"}}}, "'txt' is not a role. Did you mean 'text'?"),
+        ({"data": {"path": "x", "roles": {"text": ["a", "b"]}}}, "takes one column"),
+        ({"data": {"roles": {}}}, "'data.path' is missing"),
+        ({"max_length": "long"}, "max_length"),
+        ({"max_length": 1}, "max_length"),
+        ({"membership_budget": 2}, "membership_budget"),
+        ({"target_fprs": [0.1]}, "must hold 0.01"),
+        ({"template": "no column"}, "names no column"),
+        ({"template": "{text"}, "template"),
+        ({"template": "{text!r}"}, "nothing else inside the braces"),
+        ({"model": {"source": "a", "device": "gpu"}}, "'gpu' is not a device"),
+    ],
+)
+def test_mistakes_are_named(change: dict, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**MEMBERSHIP, **change}, "audit.yaml")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("audit.yaml: ")
+
+
+def test_vectors_need_a_label_and_one_source() -> None:
+    with pytest.raises(SpecError, match=r"data\.roles\.label is missing"):
+        parse_spec({**VECTORS, "data": {"path": "x", "roles": {"prompt": "p"}}})
+    with pytest.raises(SpecError, match="either a model"):
+        parse_spec({**VECTORS, "vectors": {"path": "v.parquet"}})
+
+
+def test_a_file_is_one_document(tmp_path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("kind: finetune\nmodel: {source: a}\ndata: {path: x}\n---\nkind: finetune\n")
+    with pytest.raises(SpecError, match="2 documents"):
+        load_spec(path)
+    path.write_text("kind: [\n")
+    with pytest.raises(SpecError, match="not valid YAML"):
+        load_spec(path)
+    path.write_bytes(b"kind: \xff\xfe")
+    with pytest.raises(SpecError, match="not UTF-8"):
+        load_spec(path)
+    with pytest.raises(SpecError, match="no such file"):
+        load_spec(tmp_path / "b.yaml")
+    path.write_text('{"kind": "finetune", "model": {"source": "a"}, "data": {"path": "x"}}')
+    assert load_spec(path).kind == "finetune"
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(ANYTHING)
+def test_nothing_but_a_spec_error_comes_out_of_nonsense(raw) -> None:
+    for kind in ("membership", "vectors", "finetune"):
+        candidate = {**raw, "kind": kind} if isinstance(raw, dict) else raw
+        with pytest.raises(SpecError):
+            parse_spec(candidate)
+
+
+def test_templates_are_split_into_literals_and_columns() -> None:
+    assert parse_template("{a}. {b}!") == [("", "a"), (". ", "b"), ("!", None)]
+    literals = "".join(literal for literal, _ in parse_template("{{x}} {a}"))
+    assert literals == "{x} "
+
+
+def test_did_you_mean() -> None:
+    assert did_you_mean("lasttoken", ["lasttok", "meanpool"]) == " Did you mean 'lasttok'?"
+    assert did_you_mean("zzz", ["lasttok", "meanpool"]) == " Known: lasttok, meanpool."
+    assert did_you_mean("x", []) == ""
