@@ -1,0 +1,115 @@
+"""The two halves of a claim. In: a run's manifest and its verdict lines. Out: what was audited, and what was not.
+
+A statement about a mitigation or a model is made with both halves or not at all.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from auditcore.spec import ARTIFACTS, ATTACKS, PROBES
+from auditcore.words import counted, interval, known, listed, shorten, signed
+
+
+def claim(manifest: dict[str, Any], verdicts: pd.DataFrame) -> dict[str, str]:
+    """Build the claim statement: {"audited": one sentence, "not_audited": one sentence}.
+
+    manifest: content of run.json (spec, fingerprints, data, counts as far as known); verdicts: the run's table. Raises
+    KeyError when the manifest has no spec.
+    """
+    kind = manifest["spec"]["kind"]
+    build = {"membership": _membership, "vectors": _vectors}.get(kind)
+    if build is None:
+        return {"audited": "Nothing: fine-tuning makes a model and audits none.", "not_audited": "Everything."}
+    audited, not_audited = build(manifest, verdicts)
+    return {"audited": audited, "not_audited": not_audited}
+
+
+def _membership(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str]:
+    spec, counts = manifest["spec"], manifest.get("counts") or {}
+    model = spec["model"]
+    rows = ", ".join(
+        counted(int(counts[key]), one)
+        for key, one in (("members", "member"), ("nonmembers", "non-member"))
+        if known(counts.get(key))
+    )
+    reference = f" against its reference {_print(manifest, 'reference', model.get('reference'))}"
+    audited = (
+        "Whether a row was trained on, told from the token log-probabilities of "
+        f"{_print(manifest, 'model', model['source'])}{reference if model.get('reference') else ''} "
+        f"(template {_print(manifest, 'template', spec.get('template'))}, "
+        f"at most {spec['max_length']} tokens), on {_data(manifest)}{': ' + rows if rows else ''}, by the attacks "
+        f"{listed(spec['attacks'])}: {_lines(verdicts, 'excess of found over falsely accused at 1 % false positives')}."
+    )
+    missing = [a for a in ATTACKS if a not in spec["attacks"]]
+    not_audited = (
+        "Not audited: "
+        + (f"the attacks {listed(missing)}; " if missing else "")
+        + "attackers with shadow models, gradients or other access than log-probabilities; what the model can be "
+        "made to recite; error rates for one person (the rates pool all rows); rows of unknown membership; text beyond the "
+        "maximum length; any other checkpoint, template or data."
+    )
+    return audited, not_audited
+
+
+def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str]:
+    spec = manifest["spec"]
+    label = spec["data"]["roles"].get("label", [])
+    labels = [label] if isinstance(label, str) else list(label)
+    if spec.get("model"):
+        layers = sorted({int(v) for v in verdicts["layer"].dropna()}) if len(verdicts) else spec["layers"]
+        what = f"{listed(spec['artifacts'])} at layer {listed([str(v) for v in layers])}"
+        origin = (
+            f" of {_print(manifest, 'model', spec['model']['source'])} "
+            f"(template {_print(manifest, 'template', spec.get('template'))})"
+        )
+    else:
+        what, origin = "the given vectors", f" ({shorten(spec['vectors']['path'])})"
+    subjects = f", {counted(int(verdicts['n_subjects'].max()), 'test subject')}" if _any(verdicts, "n_subjects") else ""
+    probes, seeds = listed(spec["probes"]), counted(len(spec["seeds"]), "seed")
+    audited = (
+        f"Sensitive label {listed(labels)}, read from {what}{origin}, on {_data(manifest)}{subjects}, by the probes "
+        f"{probes} ({seeds}): {_lines(verdicts, 'LeakageGap')}."
+    )
+    artifacts = [a for a in ARTIFACTS if a not in spec["artifacts"]] if spec.get("model") else []
+    probes_left = [p for p in PROBES if p not in spec["probes"]]
+    not_audited = (
+        "Not audited: "
+        + (f"the artifacts {listed(artifacts)}; " if artifacts else "")
+        + (f"the probes {listed(probes_left)}; " if probes_left else "")
+        + "other layers, checkpoints, templates and attributes; the generated text; attackers stronger than these "
+        "probes or holding other data about the same people; populations unlike this one."
+    )
+    return audited, not_audited
+
+
+def _lines(verdicts: pd.DataFrame, quantity: str) -> str:
+    """All verdict lines in one phrase; nothing is left out, the strongest first."""
+    if not len(verdicts):
+        return "no verdict, since no rate could be measured"
+    ordered = verdicts.sort_values("value", ascending=False, na_position="last", kind="stable")
+    phrases = []
+    for line in ordered.to_dict("records"):
+        where = " ".join(str(line[k]) for k in ("attribute", "artifact") if isinstance(line.get(k), str))
+        who = f"{where + ' ' if where else ''}{line['attacker']}"
+        value = f"{signed(line['value'])} (90 % interval {interval(line['low'], line['high'])})"
+        phrases.append(f"{who} {value if known(line['value']) else 'not measurable'}, {line['verdict']}")
+    return f"{quantity} against a budget of {ordered['budget'].iloc[0]:g}: {'; '.join(phrases)}"
+
+
+def _data(manifest: dict[str, Any]) -> str:
+    data = manifest.get("data") or {}
+    path = shorten(data.get("path") or manifest["spec"]["data"]["path"], 80)
+    sha = f" (sha256 {str(data['sha256'])[:12]})" if data.get("sha256") else ""
+    return f"{path}{sha}"
+
+
+def _print(manifest: dict[str, Any], what: str, name: str | None) -> str:
+    found = (manifest.get("fingerprints") or {}).get(what)
+    shown = shorten(name, 80) if name else ""
+    mark = f"[{str(found)[:12]}]" if found else ""
+    return " ".join(p for p in (shown, mark) if p) or "the default"
+
+
+def _any(frame: pd.DataFrame, column: str) -> bool:
+    return bool(len(frame)) and bool(frame[column].notna().any())
