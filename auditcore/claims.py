@@ -46,8 +46,8 @@ def _membership(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
         "Not audited: "
         + (f"the attacks {listed(missing)}; " if missing else "")
         + "attackers with shadow models, gradients or other access than log-probabilities; what the model can be "
-        "made to recite; error rates for one person (the rates pool all rows); rows of unknown membership; text beyond the "
-        "maximum length; any other checkpoint, template or data."
+        "made to recite; error rates for one person (the rates pool all rows); rows of unknown membership; text beyond "
+        "the maximum length; any other checkpoint, template or data."
     )
     return audited, not_audited
 
