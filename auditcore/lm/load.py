@@ -28,6 +28,7 @@ __all__ = [
     "fingerprint",
     "load_model",
     "load_pair",
+    "load_tokenizer",
     "models_home",
     "quiet",
     "resolve",
@@ -98,6 +99,13 @@ def load_model(spec: ModelSpec, source: str | None = None) -> LM:
         base=str(found.base) if found.base else None,
         precision=spec.precision,
     )
+
+
+def load_tokenizer(source: str, base: str | None = None) -> Any:
+    """Open the tokenizer that `source` uses, without its weights. Raises ModelError like `load_model`."""
+    found = resolve(source, base)
+    with quiet():
+        return _open_tokenizer(found, _tokenizer_folder(found))
 
 
 def load_pair(spec: ModelSpec, *, need_reference: bool = True) -> Pair:
@@ -223,8 +231,7 @@ def _open(source: Source, spec: ModelSpec, device: str) -> tuple[Any, Any]:
     assert source.base is not None
     assert source.path is not None
     base = _folder_of(source.base)
-    own = any((source.path / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
-    tokenizer = _open_tokenizer(source, source.path if own else base)
+    tokenizer = _open_tokenizer(source, _tokenizer_folder(source))
     model = _open_causal(source.base, base, spec, device)
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
@@ -233,6 +240,14 @@ def _open(source: Source, spec: ModelSpec, device: str) -> tuple[Any, Any]:
             "do not belong together. Name the right base as model.base."
         )
     return _open_adapter(source, model, device), tokenizer
+
+
+def _tokenizer_folder(source: Source) -> Path:
+    """An adapter's own folder when it has a tokenizer, else its base's."""
+    if source.base is None or source.path is None:
+        return _folder_of(source)
+    own = any((source.path / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+    return source.path if own else _folder_of(source.base)
 
 
 def _folder_of(source: Source) -> Path:
