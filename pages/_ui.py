@@ -6,7 +6,6 @@ into labels of widgets. Importing this module pulls in neither plotly nor torch.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import streamlit as st
 from auditcore import store, verdict, words
 from auditcore.errors import AuditError
 from auditcore.store import Run
+from auditcore.summary import Card
 from auditcore.words import Sentence, Strong, escape, isolated, sentence_html
 
 if TYPE_CHECKING:
@@ -201,16 +201,6 @@ def status_html(status: str) -> str:
     return f'<span class="ac-pill" style="--hue:{hue}">{escape(status)}</span>'
 
 
-@dataclass(frozen=True)
-class Card:
-    """One verdict card: verdict words, what was measured, one number as text, lines of detail."""
-
-    verdict: str
-    what: str | Sentence
-    number: str
-    details: Sequence[str | Sentence] = ()
-
-
 def cards(items: Sequence[Card]) -> None:
     """Draw verdict cards side by side; they stack on a narrow screen."""
     body = "".join(
@@ -223,6 +213,12 @@ def cards(items: Sequence[Card]) -> None:
 
 
 # --- charts and tables ---
+
+
+def page_link(file: str, label: str, run_id: str | None = None) -> None:
+    """Link to another page, keeping or changing the run; nothing when that page does not exist."""
+    if (PAGES_FOLDER / file).exists():
+        st.page_link(file, label=words.markdown(label), query_params={RUN_KEY: run_id} if run_id else None)
 
 
 def chart(fig: "go.Figure", key: str, alt: str, **options: Any) -> Any:

@@ -1,0 +1,211 @@
+"""A run in; its verdict cards, its one-sentence finding, and rows to compare runs by, out. No streamlit, no torch.
+
+Used by the overview, the list of runs and the report, so that all three say the same.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from auditcore import verdict as rule
+from auditcore import words
+from auditcore.store import Run
+from auditcore.words import Sentence, Strong
+
+Read = Callable[[Run, str], pd.DataFrame]
+OPERATING_POINT = 0.01  # the false positive rate at which membership is judged
+ATTACK_NAMES = {"ez": "EZ", "loss": "loss", "reference": "reference"}
+TEST_SPLITS = ("bal_test", "bal_val")
+
+
+@dataclass(frozen=True)
+class Card:
+    """One verdict card: verdict words, what was measured, one number as text, lines of detail."""
+
+    verdict: str
+    what: str | Sentence
+    number: str
+    details: Sequence[str | Sentence] = field(default_factory=tuple)
+
+
+def read_table(run: Run, table: str) -> pd.DataFrame:
+    """Read a whole table (pages pass a cached reader instead)."""
+    return run.read(table)
+
+
+def attack_name(attack: str) -> str:
+    """Name of an attack as a reader knows it."""
+    return ATTACK_NAMES.get(attack, attack)
+
+
+def run_verdict(run: Run, read: Read = read_table) -> str:
+    """The verdict over everything this run declared; "" when it has none (yet)."""
+    if not run.has("verdicts"):
+        return ""
+    return overall(read(run, "verdicts"))
+
+
+def overall(verdicts: pd.DataFrame) -> str:
+    """One word for several lines, worst first; within budget only if every line is. "" for no line."""
+    found = set(verdicts["verdict"].dropna())
+    for name in (rule.OVER, rule.BELOW, rule.NOT_RESOLVED, rule.WITHIN):
+        if name in found:
+            return name
+    return ""
+
+
+def cards(run: Run, read: Read = read_table, limit: int = 6) -> list[Card]:
+    """Verdict cards of a run; empty when it has no result yet."""
+    if run.kind == "membership" and run.has("attack_metrics") and run.has("verdicts"):
+        card = membership_card(read(run, "attack_metrics"), read(run, "verdicts"))
+        return [card] if card else []
+    if run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
+        return vector_cards(read(run, "probe_metrics"), read(run, "verdicts"))[:limit]
+    return []
+
+
+def strongest_attack(metrics: pd.DataFrame) -> pd.Series | None:
+    """The attack with the highest TPR at the operating point; None when no attack was measured there."""
+    at = metrics[(metrics["metric"] == "tpr") & ((metrics["target_fpr"] - OPERATING_POINT).abs() < 1e-9)]
+    if at.empty:
+        return None
+    ranked = at.sort_values("value", ascending=False, na_position="last", kind="stable")
+    return ranked.iloc[0]
+
+
+def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | None:
+    """Card of a membership audit: rows found at 1 % false alarms by the strongest attack."""
+    best = strongest_attack(metrics)
+    if best is None:
+        return None
+    name = attack_name(str(best["attack"]))
+    groups = f"{words.count(best['n_member'])} members, {words.count(best['n_nonmember'])} others"
+    budget = f"budget {words.percent(_budget(verdicts))} above chance"
+    if not words.known(best["value"]):
+        needed = "718 others are needed"
+        return Card(
+            rule.NOT_RESOLVED,
+            "Training rows found at 1 % false alarms",
+            words.NONE,
+            (f"1 % cannot be measured with so few rows: {needed}", groups),
+        )
+    spread = words.percent_interval(best["low"], best["high"])
+    first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"
+    n_attacks = metrics["attack"].nunique()
+    what = ["Training rows found at 1 % false alarms by ", Strong(name)]
+    second = f"strongest of {n_attacks} attacks · {budget}" if n_attacks > 1 else budget
+    return Card(overall(verdicts), what, words.percent(best["value"]), (first, groups, second))
+
+
+def strongest_probes(metrics: pd.DataFrame) -> pd.DataFrame:
+    """One row per attribute and artifact: the probe and layer with the largest signed gap on the test split."""
+    pooled = metrics[metrics["seed"].isna() & (metrics["defence"].fillna("none") == "none")]
+    for split in TEST_SPLITS:
+        if (pooled["split"] == split).any():
+            pooled = pooled[pooled["split"] == split]
+            break
+    ranked = pooled.sort_values("signed_gap", ascending=False, na_position="last", kind="stable")
+    best = ranked.drop_duplicates(["attribute", "artifact"])
+    return best.sort_values(["attribute", "signed_gap"], ascending=[True, False], kind="stable", ignore_index=True)
+
+
+def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
+    """Cards of a vectors audit, one per attribute and artifact, strongest leak first."""
+    best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
+    made = []
+    for row in best.to_dict("records"):
+        mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
+        probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
+        gap = f"LeakageGap {words.number(row['gap'])}, 90 % interval "
+        gap += words.interval(row["signed_low90"], row["signed_high90"])
+        attackers = f"strongest of {probes} probes" if probes > 1 else f"{row['probe']} probe"
+        size = f"{attackers} · {words.count(row['n_subjects'])} subjects · budget {words.number(_budget(mine))}"
+        what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"])]
+        what += [f", chance {words.percent(row['chance'], 0)}"]
+        made.append(Card(overall(mine), what, words.percent(row["accuracy"]), (gap, size)))
+    return made
+
+
+def finding(run: Run, read: Read = read_table) -> Sentence:
+    """What a run found, in one sentence; empty when it has no result yet."""
+    if run.kind == "membership" and run.has("attack_metrics") and run.has("verdicts"):
+        return membership_finding(read(run, "attack_metrics"), read(run, "verdicts"))
+    if run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
+        return vectors_finding(read(run, "probe_metrics"), read(run, "verdicts"))
+    return ()
+
+
+def membership_finding(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Sentence:
+    """One sentence about the strongest attack."""
+    best = strongest_attack(metrics)
+    if best is None:
+        return ()
+    if not words.known(best["value"]):
+        n = words.count(best["n_nonmember"])
+        return (
+            f"With {n} rows that were not trained on, a false alarm rate of 1 % ",
+            Strong("cannot be measured"),
+            ".",
+        )
+    name, share = attack_name(str(best["attack"])), per_hundred(best["value"])
+    start = "At a threshold that falsely accuses 1 row in 100, "
+    if overall(verdicts) == rule.WITHIN:
+        return (start, Strong(f"no attack finds more than {share} of 100 training rows"), ": within budget.")
+    if overall(verdicts) == rule.OVER:
+        return (start, Strong(f"{name} finds {share} of 100 training rows"), ".")
+    return (start, f"{name} finds {share} of 100 training rows; ", Strong(f"{overall(verdicts)}"), ".")
+
+
+def vectors_finding(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Sentence:
+    """One sentence about the artifact that gives away most."""
+    best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
+    if best.empty:
+        return ()
+    row = best.iloc[0]
+    told = f"in {per_hundred(row['accuracy'])} of 100 cases, where guessing gets {per_hundred(row['chance'])}"
+    word = overall(verdicts)
+    if word == rule.WITHIN:
+        return ("The exported vectors ", Strong(f"tell {row['attribute']} no better than the budget allows"), ".")
+    if word == rule.OVER:
+        return (Strong(f"{row['attribute']} can be read from {row['artifact']}"), f" {told}.")
+    return (f"{row['attribute']} is read from {row['artifact']} {told}; ", Strong(word or rule.NOT_RESOLVED), ".")
+
+
+def per_hundred(share: float) -> str:
+    """A share as "so many of 100": no decimals unless it is below 10."""
+    value = 100 * float(share)
+    return words.number(value, 0 if value >= 9.95 or abs(value - round(value)) < 0.05 else 1)
+
+
+def compared(runs: Sequence[Run], read: Read = read_table) -> pd.DataFrame:
+    """Rows for the comparison of membership runs: run_id, name, attack, value, low, high, n_member, n_nonmember."""
+    rows = []
+    for run in runs:
+        best = strongest_attack(read(run, "attack_metrics"))
+        if best is None or not words.known(best["value"]):
+            continue
+        name = str(run.manifest["spec"].get("name") or run.id)
+        numbers = {k: best[k] for k in ("attack", "value", "low", "high", "n_member", "n_nonmember")}
+        rows.append({"run_id": run.id, "name": name, **numbers})
+    return pd.DataFrame(rows, columns=["run_id", "name", "attack", "value", "low", "high", "n_member", "n_nonmember"])
+
+
+def comparison_sentence(frame: pd.DataFrame) -> Sentence:
+    """Say how the two extremes of `compared` differ; careful when their intervals overlap."""
+    ordered = frame.sort_values("value", kind="stable")
+    low, high = ordered.iloc[0], ordered.iloc[-1]
+    a, b = words.shorten(low["name"], 40), words.shorten(high["name"], 40)
+    overlap = not (words.known(low["high"]) and words.known(high["low"])) or low["high"] >= high["low"]
+    if overlap:
+        return (f"The intervals of {a} and {b} overlap",)
+    if low["value"] <= 0:
+        return (f"{a} gives away no row at this threshold, {b} {per_hundred(high['value'])} of 100",)
+    ratio = high["value"] / low["value"]
+    times = words.number(ratio, 0 if ratio >= 10 else 1)
+    return (f"{a} gives away about {times} times fewer rows than {b}",)
+
+
+def _budget(verdicts: pd.DataFrame) -> float | None:
+    known = verdicts["budget"].dropna()
+    return float(known.iloc[0]) if len(known) else None
