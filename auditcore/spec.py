@@ -227,10 +227,22 @@ class FinetuneSpec(_Audit):
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     gradient_accumulation: int = Field(default=1, ge=1)
-    autocast: Literal["bf16", "none"] = "bf16"
+    # bf16: matrix products in bfloat16, weights stay float32. auto: bf16 where the hardware has units for it (CUDA,
+    # AMX), none elsewhere, where float32 is faster.
+    autocast: Literal["auto", "bf16", "none"] = "auto"
     # Rows that choose `best`: a share of the training subjects, the rows of unknown membership, or a split. 0 = none.
     validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
     train_splits: tuple[SplitName, ...] = ("train",)  # used when there is no member role
+
+    @field_validator("validation", mode="before")
+    @classmethod
+    def _validation(cls, value: Any) -> Any:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if (number and 0 <= value < 1) or value in ("unknown", "defence_fit", "bal_train", "bal_val"):
+            return value
+        raise ValueError(
+            f"{value!r} is neither a share of the subjects from 0 up to 1, nor unknown, defence_fit, bal_train, bal_val"
+        )
 
 
 AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec
