@@ -236,6 +236,25 @@ class Run:
             raise RunError(f"Run {self.id} is a shipped study and cannot be changed.")
 
 
+def enter_ledger(path: Path, key: str, run_id: str) -> int:
+    """Append one look at a test set (by its hash) and return how many other runs looked at it before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.seek(0)
+        seen = {line.get("run") for line in map(_parsed, handle) if line.get("key") == key}
+        if run_id not in seen:
+            handle.write(json.dumps({"time": now(), "key": key, "run": run_id}) + "\n")
+    return len(seen - {run_id})
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    with contextlib.suppress(json.JSONDecodeError):
+        value = json.loads(line)
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
 def now() -> str:
     """Current time, UTC, ISO 8601 to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
 """Make the targets of membership audits. In: a finetune spec. Out: checkpoints `last` and `best`, training_log."""
 
 from auditcore.jobs.context import Context
-from auditcore.jobs.rows import load, text_hashes
+from auditcore.jobs.rows import load
 from auditcore.spec import FinetuneSpec
 
 
@@ -10,7 +10,7 @@ def train(context: Context) -> None:
     from auditcore.datasets.roles import load_dataset
     from auditcore.lm.load import load_model
     from auditcore.training.finetune import finetune
-    from auditcore.training.rows import select_rows
+    from auditcore.training.rows import select_rows, text_hashes
 
     spec = context.spec
     assert isinstance(spec, FinetuneSpec)

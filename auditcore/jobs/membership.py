@@ -9,7 +9,7 @@ import pandas as pd
 from auditcore.errors import DatasetError, SpecError
 from auditcore.jobs import cache
 from auditcore.jobs.context import Context, OnProgress
-from auditcore.jobs.rows import Rows, load, text_hashes
+from auditcore.jobs.rows import Rows, load
 from auditcore.spec import MembershipSpec
 
 
@@ -21,8 +21,7 @@ def audit(context: Context) -> None:
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
     dataset = load_dataset(spec.data, spec.prompt_template)
-    if spec.model.reference is None:
-        raise SpecError("model.reference is missing: name the model before fine-tuning (for an adapter, its base).")
+    reference_source(spec)  # said before any work when it is missing
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     rows = load(context, dataset, tokenizer)
     member = _usable_members(context, rows)
@@ -44,16 +43,29 @@ def audit(context: Context) -> None:
             _operating_points(context, rows)
 
 
+def reference_source(spec: MembershipSpec) -> str:
+    """The model before fine-tuning: the spec's, else the base of an adapter. Raises SpecError when there is none."""
+    from auditcore.lm.load import resolve
+
+    if spec.model.reference is not None:
+        return spec.model.reference
+    base = resolve(spec.model.source, spec.model.base).base
+    if base is None:
+        raise SpecError("model.reference is missing: name the model as it was before fine-tuning.")
+    return base.text
+
+
 def token_statistics(context: Context, rows: Rows, on_progress: OnProgress) -> Any:
     """Statistics under target and reference, each pass taken from the cache when the same tokens met the same model."""
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
     n = len(rows.frame)
+    reference = reference_source(spec)
     keys = {"target": _pass_key(spec, rows, spec.model.source, spec.model.base)}
-    keys["reference"] = _pass_key(spec, rows, str(spec.model.reference), None)
+    keys["reference"] = _pass_key(spec, rows, reference, None)
     found = {which: cache.load("tokens", key) for which, key in keys.items()}
     context.record(fingerprints={"model": _fingerprint(spec.model.source, spec.model.base)})
-    context.record(fingerprints={"reference": _fingerprint(str(spec.model.reference), None)})
+    context.record(fingerprints={"reference": _fingerprint(reference, None)})
     models = _models(context, [which for which, arrays in found.items() if arrays is None])
     for number, which in enumerate(("target", "reference")):
         if found[which] is None:
@@ -78,8 +90,7 @@ def _models(context: Context, missing: list[str]) -> dict[str, Any]:
     elif missing == ["target"]:
         models = {"target": load_model(spec.model)}
     else:
-        reference = spec.model.model_copy(update={"source": spec.model.reference, "base": None})
-        models = {"reference": load_model(reference)}
+        models = {"reference": load_model(spec.model, reference_source(spec))}
     one = next(iter(models.values()))
     context.record(device=str(one.device), dtype=str(one.dtype), precision=spec.model.precision)
     return models
@@ -140,7 +151,7 @@ def _warn_when_equal(context: Context, statistics: Any) -> None:
 
 def _usable_members(context: Context, rows: Rows) -> pd.Series:
     """The member column, with rows that chose the checkpoint set to unknown; checked against what was trained on."""
-    from auditcore.training.rows import agreement, load_trained_on
+    from auditcore.training.rows import agreement, load_trained_on, text_hashes
 
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
@@ -183,7 +194,7 @@ def _scores(spec: MembershipSpec, rows: Rows, statistics: Any, member: pd.Series
 
 
 def _operating_points(context: Context, rows: Rows) -> None:
-    from auditcore.findings import claim
+    from auditcore.claims import claim
     from auditcore.membership.roc import attack_metrics, membership_verdicts
 
     spec, run = context.spec, context.run

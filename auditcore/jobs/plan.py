@@ -44,11 +44,15 @@ class Plan:
 
 def power_sentence(power: dict[str, Any]) -> str:
     """One attribute's power in words."""
+    gap = power["smallest_gap"]
+    smallest = (
+        "No gap could be shown reliably." if gap is None else f"The smallest gap this test can show is {gap:.3f}."
+    )
     return (
         f"{power['attribute']}: {power['n_subjects']:,} test subjects in {power['n_classes']} classes. "
         f"If nothing leaks, 'within budget' at {power['budget']:g} is reached with probability {power['p_within']:.2f} "
         f"({power['subjects_needed']:,} subjects give 0.80). "
-        f"The smallest gap this test shows reliably is {power['smallest_gap']:.3f}."
+        f"{smallest}"
     )
 
 
@@ -128,18 +132,19 @@ def plan_here(spec: AnySpec) -> Plan:
 
 
 def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
-    from auditcore.membership.roc import nonmembers_needed
+    from auditcore.membership.roc import needed_nonmembers
 
-    needed = nonmembers_needed(target_fpr)
+    needed = needed_nonmembers(target_fpr)
     resolvable = n_nonmember >= needed
     return {"target_fpr": target_fpr, "n_nonmember": n_nonmember, "needed": needed, "resolvable": resolvable}
 
 
 def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str, Any]], list[str]]:
-    from auditcore.jobs.vectors import evaluation_rows, with_splits
+    from auditcore.jobs.vectors import audited_rows, evaluation_rows
     from auditcore.leakage.power import power
 
-    frame, notes = with_splits(spec, dataset)
+    audited, notes = audited_rows(spec, dataset)
+    frame = audited.frame
     found, used = [], np.zeros(len(frame), dtype=bool)
     for attribute in spec.data.labels:
         rows, left_out = evaluation_rows(frame, attribute, spec.seed)
@@ -157,7 +162,7 @@ def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str,
                 "attackers": len(spec.probes),
                 "budget": spec.budget,
                 "p_within": float(p.p_within_if_leak_free),
-                "smallest_gap": float(p.smallest_gap_detectable),
+                "smallest_gap": p.smallest_gap_detectable,
                 "subjects_needed": int(p.subjects_needed),
             }
         )

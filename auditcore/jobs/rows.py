@@ -1,6 +1,7 @@
 """The first stage of every job. In: a spec. Out: the data set, its tokens, and the table `examples`."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +30,8 @@ class Rows:
         return digest.hexdigest()
 
 
-def text_hashes(texts: list[str]) -> list[str]:
-    """SHA-256 of each full rendered text: how a checkpoint's training rows are recognised."""
-    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-
-
-def load(context: Context, dataset: Any, tokenizer: Any, stage: str = "rows") -> Rows:
-    """Tokenise the data set, write `examples`, and record what was read, cut and skipped."""
+def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[str] = ()) -> Rows:
+    """Tokenise the data set, write `examples`, and record what was read, cut and skipped (stage `rows`)."""
     from auditcore.lm.encode import encode
 
     spec = context.spec
@@ -46,13 +42,13 @@ def load(context: Context, dataset: Any, tokenizer: Any, stage: str = "rows") ->
     lengths = np.asarray([len(ids) for ids in encoded.ids], dtype=np.int32)
     frame = dataset.frame.assign(n_tokens=lengths, truncated=np.asarray(encoded.truncated, dtype=bool))
     rows = Rows(dataset, encoded, frame)
-    if context.finished(stage):
+    if context.finished("rows"):
         known = context.run.manifest.get("data", {}).get("sha256")
         if known != dataset.sha256:
             raise DatasetError(f"{spec.data.path}: has changed since this run began; start a new run.")
         return rows
-    with context.stage(stage, n):
-        notes = list(dataset.notes)
+    with context.stage("rows", n):
+        notes = [*dataset.notes, *more_notes]
         cut, target_cut, empty = int(frame["truncated"].sum()), int(np.sum(encoded.target_truncated)), lengths < 2
         if cut:
             notes.append(f"{cut:,} of {n:,} rows were longer than {spec.max_length} tokens; their end was cut.")

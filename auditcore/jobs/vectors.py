@@ -1,0 +1,221 @@
+"""What can be inferred from the exported vectors? In: a vectors spec. Out: vectors, probe metrics, verdicts."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from auditcore import store
+from auditcore.errors import DatasetError
+from auditcore.jobs import cache
+from auditcore.jobs.context import Context
+from auditcore.jobs.rows import Rows, load
+from auditcore.spec import VectorsSpec
+
+BAL = ("bal_train", "bal_val", "bal_test")
+PROJECTED = 2000  # test rows drawn in the 2-D projection
+
+
+def audit(context: Context) -> None:
+    """Run all stages that are not finished: rows, vectors, one stage per probe, verdicts."""
+    from auditcore.datasets.roles import load_dataset
+    from auditcore.lm.load import load_tokenizer
+
+    spec = context.spec
+    assert isinstance(spec, VectorsSpec)
+    if spec.model is None:
+        raise DatasetError("Auditing a file of vectors without a model is not part of this version.")
+    dataset, notes = audited_rows(spec, load_dataset(spec.data, spec.prompt_template))
+    evaluated = {}
+    for attribute in spec.data.labels:
+        evaluated[attribute], left_out = evaluation_rows(dataset.frame, attribute, spec.seed)
+        notes += left_out
+    tokenizer = load_tokenizer(spec.model.source, spec.model.base)
+    rows = load(context, dataset, tokenizer, more_notes=notes)
+    _enter_ledger(context, rows)
+
+    if not context.finished("vectors"):
+        with context.stage("vectors", len(rows.frame)) as on_progress:
+            exported = vectors(context, rows, on_progress)
+            for (artifact, layer), array in exported.items():
+                _save(context.run.path / "vectors" / f"{artifact}-layer{layer}.safetensors", array)
+            context.run.write("projection", _projection(spec, rows, exported, evaluated))
+    else:
+        exported = vectors(context, rows, lambda done, total: None)
+
+    for attribute, (artifact, layer), probe in product(spec.data.labels, exported, spec.probes):
+        where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none"}
+        _probe(context, rows, exported[artifact, layer], evaluated[attribute], probe, where)
+
+    if not context.finished("verdicts"):
+        with context.stage("verdicts"):
+            _verdicts(context)
+
+
+def audited_rows(spec: VectorsSpec, dataset: Any) -> tuple[Any, list[str]]:
+    """Keep the rows this audit looks at: those of the bal_* splits, made here when the data has none."""
+    from auditcore.datasets.splits import make_splits
+
+    notes: list[str] = []
+    frame = dataset.frame
+    if "split" not in spec.data.roles:
+        frame = make_splits(frame, spec.data.labels, spec.seed, defences=spec.defences != ["none"])
+        counts = frame["split"].value_counts()
+        notes.append(
+            "The data has no split; subjects were assigned at random, stratified by label: "
+            + ", ".join(f"{split} {int(counts.get(split, 0)):,} rows" for split in BAL)
+            + "."
+        )
+    keep = frame["split"].isin(BAL).to_numpy(dtype=bool)
+    if not keep.any():
+        raise DatasetError(f"{spec.data.path}: no row is in bal_train, bal_val or bal_test; map the split role.")
+    for split, n in frame.loc[~keep, "split"].fillna("no split").value_counts().items():
+        notes.append(f"{n:,} rows with {split} take no part in this audit.")
+    return dataset.select(np.flatnonzero(keep), frame=frame), notes
+
+
+def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Positions of the class-balanced rows of each bal_* split, and words for what balancing left out."""
+    from auditcore.datasets.splits import balanced
+
+    rows, notes = {}, []
+    for split in BAL:
+        rows[split] = balanced(frame, attribute, split, seed)
+        left_out = int((frame["split"] == split).sum()) - len(rows[split])
+        if left_out:
+            notes.append(
+                f"{attribute}: {left_out:,} rows of {split} left out so that its classes are equally frequent."
+            )
+    return rows, notes
+
+
+def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, int], np.ndarray]:
+    """Vectors of every artifact and layer, from the cache when the same tokens met the same model."""
+    from auditcore.lm.load import fingerprint, load_model
+    from auditcore.lm.vectors import extract_vectors
+
+    spec = context.spec
+    assert isinstance(spec, VectorsSpec)
+    assert spec.model is not None
+    key = cache.key(
+        version=1,
+        model=fingerprint(spec.model.source, spec.model.base),
+        tokens=rows.ids_hash,
+        artifacts=spec.artifacts,
+        layers=spec.layers,
+        dtype=spec.model.dtype,
+        precision=spec.model.precision,
+        device=spec.model.device,
+    )
+    context.record(fingerprints={"model": fingerprint(spec.model.source, spec.model.base)})
+    kept = cache.load("vectors", key)
+    if kept is not None:
+        return {(name.split("@")[0], int(name.split("@")[1])): array for name, array in kept.items()}
+    model = load_model(spec.model)
+    context.record(device=str(model.device), dtype=str(model.dtype), precision=spec.model.precision)
+    exported = extract_vectors(
+        model, rows.encoded, spec.artifacts, spec.layers, batch_size=spec.batch_size, on_batch=on_progress
+    )
+    cache.save("vectors", key, {f"{artifact}@{layer}": array for (artifact, layer), array in exported.items()})
+    return exported
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    from safetensors.numpy import save_file
+
+    with store.atomic(path) as temporary:
+        save_file({"vectors": np.ascontiguousarray(array, dtype=np.float32)}, temporary)
+
+
+def _projection(
+    spec: VectorsSpec, rows: Rows, exported: dict[tuple[str, int], np.ndarray], evaluated: dict[str, dict]
+) -> pd.DataFrame:
+    """First two principal components of (a sample of) the test rows: for a picture, never for a number."""
+    from sklearn.decomposition import PCA
+
+    positions = np.unique(np.concatenate([evaluated[a]["bal_test"] for a in spec.data.labels]))
+    if len(positions) > PROJECTED:
+        positions = np.sort(np.random.default_rng(spec.seed).choice(positions, PROJECTED, replace=False))
+    parts = []
+    for (artifact, layer), array in exported.items():
+        chosen = positions[np.isfinite(array[positions]).all(axis=1)]
+        if len(chosen) < 3:
+            continue
+        pca = PCA(2, random_state=spec.seed)
+        points = pca.fit_transform(array[chosen].astype(np.float64))
+        part = rows.frame.iloc[chosen][["example_id", "split", *spec.data.labels]]
+        share_x, share_y = (float(s) for s in pca.explained_variance_ratio_)
+        parts.append(
+            part.assign(
+                artifact=artifact, layer=layer, x=points[:, 0], y=points[:, 1], share_x=share_x, share_y=share_y
+            )
+        )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _probe(
+    context: Context, rows: Rows, array: np.ndarray, evaluated: dict[str, np.ndarray], probe: str, where: dict[str, Any]
+) -> None:
+    """Fit and judge one probe on one artifact for one attribute; its rows join the tables at once."""
+    from auditcore.leakage.gap import evaluate
+
+    spec = context.spec
+    assert isinstance(spec, VectorsSpec)
+    name = f"{where['attribute']} from {where['artifact']}, layer {where['layer']}, {probe}"
+    if context.finished(name):
+        return
+    with context.stage(name) as on_progress:
+        result = evaluate(
+            array,
+            rows.frame[where["attribute"]],
+            rows.frame["group"],
+            evaluated,
+            probe,
+            spec.seeds,
+            n_boot=spec.n_boot,
+            permutations=spec.permutations,
+            budget=spec.budget,
+            seed=spec.seed,
+            example_ids=rows.frame["example_id"],
+            on_step=on_progress,
+            **where,
+        )
+        for text in result.warnings:
+            context.warn(f"{name}: {text}")
+        _append(context, "probe_metrics", result.metrics, {**where, "probe": probe})
+        _append(context, "predictions", result.predictions, {**where, "probe": probe})
+
+
+def _append(context: Context, table: str, frame: pd.DataFrame, where: dict[str, Any]) -> None:
+    """Add rows to a table; rows of the same place left by an attempt that was killed are replaced."""
+    if context.run.has(table):
+        old = context.run.read(table)
+        same = np.logical_and.reduce([(old[column] == value).to_numpy() for column, value in where.items()])
+        frame = pd.concat([old[~same], frame], ignore_index=True)
+    context.run.write(table, frame)
+
+
+def _verdicts(context: Context) -> None:
+    from auditcore.claims import claim
+    from auditcore.leakage.gap import leakage_verdicts
+
+    spec, run = context.spec, context.run
+    assert isinstance(spec, VectorsSpec)
+    verdicts = leakage_verdicts(run.read("probe_metrics"), spec.budget)
+    run.write("verdicts", verdicts)
+    context.record(claim=claim(run.manifest, verdicts))
+
+
+def _enter_ledger(context: Context, rows: Rows) -> None:
+    """Note this look at the test rows: repeated looks at one test set wear it out, and a reader may count them."""
+    from auditcore.training.rows import text_hashes
+
+    test = rows.frame["split"].eq("bal_test").to_numpy(dtype=bool)
+    texts = rows.dataset.texts()
+    hashes = text_hashes([texts[i] for i in np.flatnonzero(test)])
+    key = cache.key(rows=sorted(hashes))
+    ledger = store.home() / "ledger.jsonl"
+    looks = store.enter_ledger(ledger, key, context.run.id)
+    context.record(test_split={"hash": key, "earlier_looks": looks})
