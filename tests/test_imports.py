@@ -18,9 +18,9 @@ MAY_IMPORT = {
     "leakage": {"errors", "spec", "verdict", "leakage"},
     "membership": {"errors", "spec", "verdict", "membership"},
     "training": {"errors", "spec", "lm", "training"},
-    "figures": {"errors", "spec", "verdict", "words", "figures"},
+    "figures": {"errors", "spec", "verdict", "words", "findings", "figures"},
     "words": set(),  # numbers and hostile text into plain words and escaped HTML
-    "findings": {"errors", "spec", "verdict", "words"},
+    "findings": {"errors", "spec", "verdict", "words", "claims", "membership"},
     "claims": {"errors", "spec", "verdict", "words"},
     "summary": {"errors", "spec", "verdict", "words", "findings", "store"},
     "report": {"errors", "spec", "verdict", "store", "figures", "findings", "claims", "summary", "words"},
