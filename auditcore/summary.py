@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from auditcore import findings, words
 from auditcore import verdict as rule
-from auditcore import words
 from auditcore.store import Run
 from auditcore.words import Sentence, Strong
 
 Read = Callable[[Run, str], pd.DataFrame]
 OPERATING_POINT = 0.01  # the false positive rate at which membership is judged
-ATTACK_NAMES = {"ez": "EZ", "loss": "loss", "reference": "reference"}
 TEST_SPLITS = ("bal_test", "bal_val")
 
 
@@ -34,25 +33,9 @@ def read_table(run: Run, table: str) -> pd.DataFrame:
     return run.read(table)
 
 
-def attack_name(attack: str) -> str:
-    """Name of an attack as a reader knows it."""
-    return ATTACK_NAMES.get(attack, attack)
-
-
 def run_verdict(run: Run, read: Read = read_table) -> str:
     """The verdict over everything this run declared; "" when it has none (yet)."""
-    if not run.has("verdicts"):
-        return ""
-    return overall(read(run, "verdicts"))
-
-
-def overall(verdicts: pd.DataFrame) -> str:
-    """One word for several lines, worst first; within budget only if every line is. "" for no line."""
-    found = set(verdicts["verdict"].dropna())
-    for name in (rule.OVER, rule.BELOW, rule.NOT_RESOLVED, rule.WITHIN):
-        if name in found:
-            return name
-    return ""
+    return findings.overall(read(run, "verdicts")) if run.has("verdicts") else ""
 
 
 def cards(run: Run, read: Read = read_table, limit: int = 6) -> list[Card]:
@@ -79,23 +62,20 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
     best = strongest_attack(metrics)
     if best is None:
         return None
-    name = attack_name(str(best["attack"]))
+    name = findings.attack_name(str(best["attack"]))
     groups = f"{words.count(best['n_member'])} members, {words.count(best['n_nonmember'])} others"
     budget = f"budget {words.percent(_budget(verdicts))} above chance"
     if not words.known(best["value"]):
-        needed = "718 others are needed"
-        return Card(
-            rule.NOT_RESOLVED,
-            "Training rows found at 1 % false alarms",
-            words.NONE,
-            (f"1 % cannot be measured with so few rows: {needed}", groups),
-        )
+        lines = [words.plain(note) for note in findings.unresolved_notes(metrics[metrics["attack"] == best["attack"]])]
+        what = "Training rows found at 1 % false alarms"
+        return Card(rule.NOT_RESOLVED, what, words.NONE, (*lines[-1:], groups))
     spread = words.percent_interval(best["low"], best["high"])
     first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"
     n_attacks = metrics["attack"].nunique()
-    what = ["Training rows found at 1 % false alarms by ", Strong(name)]
+    measured = ("Training rows found at 1 % false alarms by ", Strong(name))
     second = f"strongest of {n_attacks} attacks · {budget}" if n_attacks > 1 else budget
-    return Card(overall(verdicts), what, words.percent(best["value"]), (first, groups, second))
+    word = _declared(verdicts, verdicts["attacker"] == best["attack"])
+    return Card(word, measured, words.percent(best["value"]), (first, groups, second))
 
 
 def strongest_probes(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -116,6 +96,7 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
     made = []
     for row in best.to_dict("records"):
         mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
+        word = str(row["verdict"]) if isinstance(row["verdict"], str) else rule.NOT_RESOLVED
         probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
         gap = f"LeakageGap {words.number(row['gap'])}, 90 % interval "
         gap += words.interval(row["signed_low90"], row["signed_high90"])
@@ -123,53 +104,21 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
         size = f"{attackers} · {words.count(row['n_subjects'])} subjects · budget {words.number(_budget(mine))}"
         what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"])]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(overall(mine), what, words.percent(row["accuracy"]), (gap, size)))
+        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size)))
     return made
 
 
 def finding(run: Run, read: Read = read_table) -> Sentence:
     """What a run found, in one sentence; empty when it has no result yet."""
-    if run.kind == "membership" and run.has("attack_metrics") and run.has("verdicts"):
-        return membership_finding(read(run, "attack_metrics"), read(run, "verdicts"))
-    if run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
-        return vectors_finding(read(run, "probe_metrics"), read(run, "verdicts"))
+    if run.kind == "membership" and run.has("attack_metrics"):
+        return findings.membership_finding(read(run, "attack_metrics"))
+    if run.kind == "vectors" and run.has("probe_metrics"):
+        metrics = read(run, "probe_metrics")
+        best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
+        if len(best):
+            row, budget = best.iloc[0], float(run.manifest["spec"]["budget"])
+            return findings.vectors_finding(metrics, str(row["attribute"]), budget, str(row["split"]))
     return ()
-
-
-def membership_finding(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Sentence:
-    """One sentence about the strongest attack."""
-    best = strongest_attack(metrics)
-    if best is None:
-        return ()
-    if not words.known(best["value"]):
-        n = words.count(best["n_nonmember"])
-        return (
-            f"With {n} rows that were not trained on, a false alarm rate of 1 % ",
-            Strong("cannot be measured"),
-            ".",
-        )
-    name, share = attack_name(str(best["attack"])), per_hundred(best["value"])
-    start = "At a threshold that falsely accuses 1 row in 100, "
-    if overall(verdicts) == rule.WITHIN:
-        return (start, Strong(f"no attack finds more than {share} of 100 training rows"), ": within budget.")
-    if overall(verdicts) == rule.OVER:
-        return (start, Strong(f"{name} finds {share} of 100 training rows"), ".")
-    return (start, f"{name} finds {share} of 100 training rows; ", Strong(f"{overall(verdicts)}"), ".")
-
-
-def vectors_finding(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Sentence:
-    """One sentence about the artifact that gives away most."""
-    best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
-    if best.empty:
-        return ()
-    row = best.iloc[0]
-    told = f"in {per_hundred(row['accuracy'])} of 100 cases, where guessing gets {per_hundred(row['chance'])}"
-    word = overall(verdicts)
-    if word == rule.WITHIN:
-        return ("The exported vectors ", Strong(f"tell {row['attribute']} no better than the budget allows"), ".")
-    if word == rule.OVER:
-        return (Strong(f"{row['attribute']} can be read from {row['artifact']}"), f" {told}.")
-    return (f"{row['attribute']} is read from {row['artifact']} {told}; ", Strong(word or rule.NOT_RESOLVED), ".")
 
 
 def per_hundred(share: float) -> str:
@@ -204,6 +153,13 @@ def comparison_sentence(frame: pd.DataFrame) -> Sentence:
     ratio = high["value"] / low["value"]
     times = words.number(ratio, 0 if ratio >= 10 else 1)
     return (f"{a} gives away about {times} times fewer rows than {b}",)
+
+
+def _declared(verdicts: pd.DataFrame, own: "pd.Series[bool]") -> str:
+    """The combined line of the run where there is one, else the attacker's own."""
+    combined = verdicts[verdicts["attacker"] == "all"]
+    lines = combined if len(combined) else verdicts[own]
+    return str(lines["verdict"].iloc[0]) if len(lines) else rule.NOT_RESOLVED
 
 
 def _budget(verdicts: pd.DataFrame) -> float | None:
