@@ -15,7 +15,7 @@ from auditcore.errors import SpecError
 from auditcore.membership.thresholds import (
     MIN_FALSE_POSITIVES,
     allowed_false_positives,
-    area,
+    auc,
     evidence,
     exact_roc,
     operating_point,
@@ -178,7 +178,7 @@ def paired_difference(
     rocs = [exact_roc(label, rank) for rank in ranks]
     n_nonmember = int(np.sum(~label))
     spread = enough_subjects(label, subjects)
-    rows = [("auc", np.nan, *map(area, rocs), a.auc - b.auc, spread)]
+    rows = [("auc", np.nan, *(auc(label, rank) for rank in ranks), a.auc - b.auc, spread)]
     for j, f in enumerate(target_fprs):
         values = [operating_point(roc, f).tpr for roc in rocs]
         shown = spread and n_nonmember * f >= MIN_FALSE_POSITIVES

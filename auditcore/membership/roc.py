@@ -24,7 +24,7 @@ from auditcore.membership.bootstrap import (
 from auditcore.membership.thresholds import (
     MIN_FALSE_POSITIVES,
     Roc,
-    area,
+    auc,
     classify,
     exact_interval,
     exact_roc,
@@ -116,11 +116,11 @@ def _metric_rows(
 ) -> Iterator[dict[str, Any]]:
     counts = {"n_member": one.n_member, "n_nonmember": one.n_nonmember, "n_no_evidence": one.n_no_evidence}
     nothing = {"value": np.nan, "low": np.nan, "high": np.nan, "realised_fpr": np.nan, "threshold": np.nan}
-    auc = {"value": area(roc)}
+    whole = {"value": auc(one.member, one.rank)}
     if draws is not None and enough_subjects(one.member, one.subjects):
-        auc["low"], auc["high"] = interval(draws.auc)
+        whole["low"], whole["high"] = interval(draws.auc)
     base = {"attack": one.attack, **nothing, **counts}
-    yield {**base, "metric": "auc", "target_fpr": np.nan, "resolvable": None, **auc}
+    yield {**base, "metric": "auc", "target_fpr": np.nan, "resolvable": None, **whole}
     for j, f in enumerate(target_fprs):
         point = operating_point(roc, f)
         row = {**base, "metric": "tpr", "target_fpr": f, "realised_fpr": point.fpr}

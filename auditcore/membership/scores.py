@@ -68,7 +68,9 @@ def ez(tokens: TokenArrays, options: Options) -> Scores:
     """Error-zone ratio P/N (arXiv 2601.12104): shifts of log-probability where the target errs, raised over lowered.
 
     E = error positions, the first predicted position of each sequence left out under `skip_first`, as in the authors'
-    code. P sums max(delta, 0) over E and N sums max(-delta, 0), in float64.
+    code. P sums max(delta, 0) over E and N sums max(-delta, 0), in float64. A NaN shift adds to neither; a token to
+    which the target gives probability 0 makes N infinite and the score 0. Where a NaN or infinite number would lift the
+    row to the top (P infinite, or nothing left that was lowered) the row is `no_evidence`.
     """
     reference = _reference(tokens, "ez")
     counted = tokens.scored.astype(bool)
@@ -78,14 +80,15 @@ def ez(tokens: TokenArrays, options: Options) -> Scores:
     n_scored = _count(row[counted], n)
     broken = _broken(row, counted, n, tokens.logp_target, reference)
 
-    zone = np.flatnonzero(counted & tokens.is_error.astype(bool) & ~broken[row])
-    delta = tokens.logp_target[zone].astype(np.float64) - reference[zone].astype(np.float64)
-    p_sum = _sum(row[zone], np.maximum(delta, 0), n)
-    n_sum = _sum(row[zone], np.maximum(-delta, 0), n)
+    zone = np.flatnonzero(counted & tokens.is_error.astype(bool))
+    with np.errstate(invalid="ignore"):  # -inf minus -inf
+        delta = tokens.logp_target[zone].astype(np.float64) - reference[zone].astype(np.float64)
+    p_sum = _sum(row[zone], np.fmax(delta, 0), n)  # fmax(NaN, 0) is 0
+    n_sum = _sum(row[zone], np.fmax(-delta, 0), n)
     n_errors = _count(row[zone], n)
 
     cases = [
-        ((n_scored == 0) | broken, "no_evidence"),
+        ((n_scored == 0) | np.isinf(p_sum) | (broken & (n_sum == 0)), "no_evidence"),
         (n_errors == 0, "no_errors"),
         ((n_errors == 1) | ((p_sum == 0) & (n_sum == 0)), "insufficient"),
         (n_sum == 0, "n_zero"),
@@ -95,7 +98,6 @@ def ez(tokens: TokenArrays, options: Options) -> Scores:
     has_ratio = (status == "ok") | (status == "p_zero")
     score = np.full(n, np.nan)
     score[has_ratio] = p_sum[has_ratio] / n_sum[has_ratio]
-    p_sum[broken] = n_sum[broken] = np.nan
     return Scores(score, _ez_rank(score, status, p_sum, options), status, n_scored, n_errors, p_sum, n_sum)
 
 
@@ -146,8 +148,9 @@ def score_table(
     """Score every row with every attack: table `membership_scores`, attack by attack, rows in the order given.
 
     tokens: n rows (`Tokens`, or anything with its fields); example_ids: n names; member: n values true, false or
-    missing (pandas boolean, or a list with None). A row without a scored position, or with a NaN or infinite
-    log-probability at a position the attack counts, is `no_evidence`: neither score nor rank, never an exception.
+    missing (pandas boolean, or a list with None). A row without a scored position is `no_evidence`: neither score nor
+    rank, never an exception; so is a row with a NaN or infinite log-probability where the attack takes a mean (`ez`
+    says what it does).
     Raises SpecError for an unknown attack, an unknown policy or a missing reference; ValueError for unequal lengths.
     """
     n = len(tokens.offsets) - 1
@@ -209,6 +212,7 @@ def _mean(tokens: TokenArrays, logp: np.ndarray, minus: np.ndarray | None = None
     counted = tokens.scored.astype(bool)
     row, n = _rows(tokens), len(tokens.offsets) - 1
     n_scored = _count(row[counted], n)
+    # The whole row is set aside: without its broken positions it could rank higher than with them.
     broken = _broken(row, counted, n, logp, *(() if minus is None else (minus,)))
     used = np.flatnonzero(counted & ~broken[row])
     total = _sum(row[used], logp[used].astype(np.float64), n)
@@ -226,11 +230,7 @@ def _rows(tokens: TokenArrays) -> Integers:
 
 
 def _broken(row: Integers, counted: Booleans, n: int, *logps: np.ndarray) -> Booleans:
-    """Say which rows count a NaN or infinite log-probability: bool [n].
-
-    The whole row is set aside. Leaving out only the position would promote a row whose worst token got probability 0,
-    and an infinite shift of the reference would reach the top.
-    """
+    """Say which rows count a NaN or infinite log-probability: bool [n]."""
     bad = np.zeros(len(row), dtype=bool)
     for logp in logps:
         bad |= ~np.isfinite(logp)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import beta, binom
+from scipy.stats import beta, binom, rankdata
 
 from auditcore.errors import SpecError
 
@@ -65,9 +65,16 @@ def _share(counts: np.ndarray) -> np.ndarray:
     return counts / counts[-1] if counts[-1] else np.full(len(counts), np.nan)
 
 
-def area(roc: Roc) -> float:
-    """Area under the ROC, ties counted half; NaN without members or without non-members."""
-    return float(np.sum(np.diff(roc.fpr) * (roc.tpr[1:] + roc.tpr[:-1]) / 2)) if len(roc.fpr) > 1 else np.nan
+def auc(member: Any, rank_score: Any) -> float:
+    """Area under the exact ROC, ties counted half (Mann-Whitney); NaN without members or without non-members."""
+    label, use = evidence(member, rank_score)
+    label = label[use]
+    n_true = int(label.sum())
+    n_false = len(label) - n_true
+    if not n_true or not n_false:
+        return np.nan
+    ranks = rankdata(np.asarray(rank_score, dtype=np.float64)[use])  # half-integers: their sum is exact
+    return float((ranks[label].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
 
 
 def operating_point(roc: Roc, target_fpr: float) -> Point:
