@@ -1,4 +1,5 @@
-"""Which rows are trained on, and what a checkpoint says it was trained on. In: tables. Out: row positions, masks, texts.
+"""Which rows are trained on, and what a checkpoint says it was trained on. In: tables. Out: row positions,
+masks and texts.
 
 Imports no torch: plans and audits ask here.
 """
