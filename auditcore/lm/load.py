@@ -190,6 +190,7 @@ def body_to_bfloat16(model: Any) -> None:
         if id(tensor) not in kept and tensor.dtype == torch.float32 and not _is_rotary(causal.base_model, tensor):
             tensor.data = tensor.data.to(torch.bfloat16)
     embeddings.register_forward_hook(lambda _module, _inputs, output: output.to(torch.bfloat16))
+    causal.get_output_embeddings().register_forward_pre_hook(lambda _module, inputs: (inputs[0].float(),))
 
 
 def _is_rotary(body: Any, tensor: "torch.Tensor") -> bool:

@@ -1,0 +1,39 @@
+"""Fixtures that several test folders share. In: nothing. Out: tiny random models on disk, made once per session."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def one_thread():
+    """Tiny models are fastest on one thread."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tiny_folders(tmp_path_factory, one_thread) -> dict[str, Path]:
+    """Architecture -> folder of a tiny random model with its tokenizer (llama, gpt2, gptj, qwen2)."""
+    from tests.tiny_models import ARCHITECTURES, build_folder
+
+    home = tmp_path_factory.mktemp("tiny")
+    return {name: build_folder(home / name, name) for name in ARCHITECTURES}
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tiny_folders) -> Path:
+    """Folder of the tiny Llama."""
+    return tiny_folders["llama"]
+
+
+@pytest.fixture(scope="session")
+def tiny_adapter(tmp_path_factory, tiny_llama) -> Path:
+    """Folder of a random LoRA adapter on the tiny Llama; its config names the base by path."""
+    from tests.tiny_models import build_adapter
+
+    return build_adapter(tmp_path_factory.mktemp("adapter") / "lora", tiny_llama)
