@@ -1,0 +1,282 @@
+"""The form of a new audit. In: what the user chooses. Out: a spec as a plain mapping, not validated yet.
+
+Every widget starts with a fair default, so that the bundled model and data need no typing at all. Keys of widgets that
+depend on the file hold its path: another file starts with its own guesses.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from auditcore import words
+from auditcore.spec import ROLES
+from pages import _data as data
+from pages import _ui as ui
+
+KINDS = {
+    "vectors": "Exported vectors",
+    "membership": "Remembered rows",
+    "finetune": "Fine-tune first",
+}
+ABOUT = {
+    "vectors": "What do its exported vectors give away? Probes try to read a sensitive label from them.",
+    "membership": "Which rows was it trained on? It is compared with the model it was fine-tuned from.",
+    "finetune": "Train on the rows marked as members. It makes the checkpoint that an audit of remembered rows needs.",
+}
+NONE = ""  # option of a role that is not mapped
+_SHOWN_ROLES = {
+    "vectors": ("text", "label", "group", "split", "id"),
+    "membership": ("text", "target", "member", "group", "id"),
+    "finetune": ("text", "target", "member", "split", "group", "id"),
+}
+_ROLE_LABELS = {
+    "text": "Text the model reads",
+    "target": "Text it should write (optional)",
+    "label": "Sensitive labels",
+    "member": "Trained on?",
+    "split": "Split (optional)",
+    "group": "Subject (optional)",
+    "id": "Row id (optional)",
+}
+_STAY: dict[str, Any] = {"persist_state": "session"}
+
+
+def choose_kind() -> str:
+    """Which question?"""
+    kind = st.segmented_control(
+        "What do you want to know?",
+        list(KINDS),
+        format_func=lambda k: KINDS[k],
+        default="vectors",
+        required=True,
+        key="setup_kind",
+        **_STAY,
+    )
+    ui.quiet(ABOUT[str(kind)])
+    return str(kind)
+
+
+# --- model ---
+
+
+def choose_model(kind: str) -> dict[str, Any]:
+    """Which model? Returns the parts `model` or `vectors` of a spec."""
+    if kind == "vectors":
+        have = st.toggle(
+            "I have the vectors already",
+            key="setup_have_vectors",
+            help="One vector per row, in a Parquet file; no model is needed.",
+            **_STAY,
+        )
+        if have:
+            return _vector_file()
+    known = data.checkpoints()
+    options = [*known, data.BUNDLED_MODEL] if kind == "membership" else [data.BUNDLED_MODEL, *known]
+    source = _model_box("Fine-tuned model" if kind == "membership" else "Model", options, f"setup_model_{kind}", known)
+    model: dict[str, Any] = {"source": source}
+    if kind == "membership":
+        if not known:
+            ui.notice(
+                "info",
+                "A membership audit compares a model before and after fine-tuning. Name the folder of a fine-tuned "
+                "model here, or choose “Fine-tune first” above.",
+            )
+        start = known[source][1] if source in known else data.BUNDLED_MODEL
+        references = list(dict.fromkeys([start, data.BUNDLED_MODEL]))
+        key = f"setup_reference_{_short(source)}"
+        model["reference"] = _model_box("The model before fine-tuning (reference)", references, key, {})
+    with st.expander("Precision and device"):
+        model |= _precision()
+    return {"model": model}
+
+
+def _model_box(label: str, options: list[str], key: str, names: dict[str, tuple[str, str]]) -> str:
+    source = st.selectbox(
+        label,
+        options,
+        format_func=lambda s: names[s][0] if s in names else s,
+        accept_new_options=True,
+        key=key,
+        help="A short name, a folder with safetensors weights, an adapter folder, a GGUF file or a hub id: type it.",
+        **_STAY,
+    )
+    source = str(source or "").strip()
+    if not source:
+        ui.notice("error", "Name a model.")
+        return source
+    severity, text = data.recognised(source)
+    if severity == "error":
+        ui.notice("error", text)
+    else:
+        ui.quiet(text)
+    return source
+
+
+def _vector_file() -> dict[str, Any]:
+    path = st.text_input("File of vectors (Parquet)", key="setup_vector_path", placeholder="vectors.parquet", **_STAY)
+    column = st.text_input(
+        "Column that holds them (optional)",
+        key="setup_vector_column",
+        help="A column of lists. Left empty: the only list column of the file.",
+        **_STAY,
+    )
+    return {"vectors": {"path": path.strip(), "column": column.strip() or None}}
+
+
+def _precision() -> dict[str, Any]:
+    left, middle, right = st.columns(3)
+    with left:
+        dtype = st.selectbox("Weights in", ["float32", "bfloat16", "float16"], key="setup_dtype", **_STAY)
+    with middle:
+        precision = st.selectbox(
+            "Body computed in",
+            ["full", "bf16"],
+            key="setup_precision",
+            help="bf16: faster, the head and the log-softmax stay in float32.",
+            **_STAY,
+        )
+    with right:
+        device = st.selectbox(
+            "Device", ["auto", "cpu", "cuda", "mps"], accept_new_options=True, key="setup_device", **_STAY
+        )
+    return {"dtype": dtype, "precision": precision, "device": device or "auto"}
+
+
+# --- data ---
+
+
+def choose_data(kind: str) -> str:
+    """Which file? A path on this machine, an earlier upload, or a new one."""
+    bundled, uploaded = data.bundled_data(), data.uploads()
+    options = [*([bundled] if bundled else []), *uploaded]
+    fresh = st.session_state.pop("_fresh_upload", None)
+    if fresh in options:
+        st.session_state["setup_data"] = fresh
+    path = st.selectbox(
+        "Rows",
+        options,
+        format_func=lambda p: "bundled: synthetic discharge notes" if p == bundled else uploaded.get(p, p),
+        accept_new_options=True,
+        key="setup_data",
+        placeholder="Type the path of a CSV, TSV, JSON Lines or Parquet file",
+        help="Type a path on this machine, or upload a file below.",
+        **_STAY,
+    )
+    with st.expander(f"Upload a file (at most {data.UPLOAD_MB} MB)"):
+        upload = st.file_uploader(
+            "CSV, TSV, JSON Lines or Parquet; the text forms may be gzipped",
+            type=data.UPLOAD_TYPES,
+            key="setup_upload",
+            max_upload_size=data.UPLOAD_MB,
+        )
+        ui.quiet("It is copied to the folder of your runs on this machine and goes nowhere else.")
+        if upload is not None and st.session_state.get("_kept_upload") != upload.file_id:
+            with ui.guard():
+                st.session_state["_fresh_upload"] = data.keep_upload(upload.name, upload.getvalue())
+            st.session_state["_kept_upload"] = upload.file_id
+            st.rerun()
+    return str(path or "").strip()
+
+
+def choose_roles(kind: str, facts: data.FileFacts) -> dict[str, Any]:
+    """Which column plays which role? Starts from the guesses; each says why."""
+    main = main_role(kind, "target" in facts.guesses)
+    guesses = dict(facts.guesses)
+    if "text" not in guesses and "prompt" in guesses:
+        guesses["text"] = guesses["prompt"]
+    if kind == "vectors" and "prompt" in facts.guesses:
+        guesses["text"] = facts.guesses["prompt"]
+    chosen: dict[str, Any] = {}
+    roles = _SHOWN_ROLES[kind]
+    for start in range(0, len(roles), 2):
+        for role, place in zip(roles[start : start + 2], st.columns(2, gap="medium"), strict=False):
+            with place, st.container(gap="xxsmall"):
+                value = _one_role(kind, role, facts, guesses.get(role, ("", "")))
+            if value:
+                chosen[role] = value
+    if "text" in chosen:
+        chosen = {main_role(kind, "target" in chosen): chosen.pop("text"), **chosen}
+    elif main in chosen:
+        chosen.pop(main)
+    return chosen
+
+
+def _one_role(kind: str, role: str, facts: data.FileFacts, guessed: tuple[str, str]) -> Any:
+    guess, reason = guessed
+    columns = list(facts.columns)
+    key = f"setup_role_{kind}_{role}_{_short(facts.path)}"
+    if role == "label":
+        value: Any = _labels(columns, guess, key)
+    else:
+        options = [NONE, *columns]
+        value = st.selectbox(
+            _ROLE_LABELS[role],
+            options,
+            index=options.index(guess) if guess in options else 0,
+            format_func=lambda c: c or "none",
+            key=key,
+            help=words.markdown(ROLES[role]),
+            **_STAY,
+        )
+    if guess and value == guess:
+        ui.quiet(f"Guessed: {reason}.")
+    return value
+
+
+def main_role(kind: str, has_target: bool) -> str:
+    """The role of the text the model reads."""
+    return "prompt" if kind == "vectors" or has_target else "text"
+
+
+def _labels(columns: list[str], guess: str, key: str) -> Any:
+    value = st.multiselect(
+        _ROLE_LABELS["label"],
+        columns,
+        default=[guess] if guess in columns else [],
+        key=key,
+        help="One column or several; each is an attribute of its own.",
+        **_STAY,
+    )
+    return value[0] if len(value) == 1 else value
+
+
+def choose_template(facts: data.FileFacts, roles: dict[str, Any]) -> tuple[str, int]:
+    """How is a row written, and how long may it be? Returns the template and max_length."""
+    main = "prompt" if "prompt" in roles else "text"
+    default = data.BUNDLED_TEMPLATE if data.is_bundled(facts.path) and main == "prompt" else "{" + main + "}"
+    left, right = st.columns([3, 1], gap="medium")
+    with left:
+        template = st.text_area(
+            "Template",
+            default,
+            height=76,
+            key=f"setup_template_{main}_{_short(facts.path)}",
+            help="How a row is written for the model. Names in braces are roles or columns.",
+            **_STAY,
+        )
+    with right:
+        length = st.number_input(
+            "Longest text, in tokens",
+            min_value=2,
+            max_value=32_768,
+            value=320 if data.is_bundled(facts.path) else 128,
+            key=f"setup_length_{_short(facts.path)}",
+            help="Longer texts are cut at their end and counted; the template never is.",
+            **_STAY,
+        )
+    return template, int(length)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def default_name(kind: str, spec: dict[str, Any]) -> str:
+    """A name that tells runs apart in lists."""
+    source = (spec.get("model") or {}).get("source") or (spec.get("vectors") or {}).get("path") or "vectors"
+    path = Path(source)
+    model = path.name if path.name not in ("last", "best") else f"{path.parent.parent.name} {path.name}"
+    what = {"vectors": "vectors", "membership": "memory", "finetune": str(spec.get("method", "full"))}[kind]
+    return f"{Path(spec['data']['path']).name.split('.')[0]} · {model} · {what}"
