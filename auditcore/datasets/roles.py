@@ -1,7 +1,7 @@
 """Column -> role. In: a data spec and a template. Out: a frame of roles and the texts, or an error naming the row."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,13 @@ class Dataset:
             return prompts
         gap = "" if self.template[-1:].isspace() else " "
         return [prompt + gap + target for prompt, target in zip(prompts, self.target, strict=True)]
+
+    def select(self, positions: np.ndarray, frame: pd.DataFrame | None = None) -> "Dataset":
+        """The rows at `positions`, in that order; `frame` first replaces the roles of all rows (splits made here)."""
+        kept = (self.frame if frame is None else frame).iloc[positions].reset_index(drop=True)
+        fields = {name: [texts[i] for i in positions] for name, texts in self.fields.items()}
+        target = None if self.target is None else [self.target[i] for i in positions]
+        return replace(self, frame=kept, fields=fields, target=target)
 
 
 @dataclass(frozen=True)
@@ -170,9 +177,12 @@ def example_ids(column: pd.Series | None, n: int, path: Path) -> pd.Series:
     return column.astype("str")
 
 
-def subjects(column: pd.Series | None, ids: pd.Series, prompts: list[str]) -> tuple[pd.Series, list[str]]:
-    """The subject of each row. Rows without one are subjects of their own, named by the first row with equal text."""
-    codes, _ = pd.factorize(np.asarray(prompts, dtype=object))
+def subjects(column: pd.Series | None, ids: pd.Series, prompts: list[str] | pd.Series) -> tuple[pd.Series, list[str]]:
+    """The subject of each row. Rows without one are subjects of their own, named by the first row with equal text.
+
+    `prompts`: the texts, or one number for each different text.
+    """
+    codes, _ = pd.factorize(prompts if isinstance(prompts, pd.Series) else np.asarray(prompts, dtype=object))
     _, first = np.unique(codes, return_index=True)
     own = ids.iloc[first[codes]].reset_index(drop=True) if len(ids) else ids
     if column is None:
