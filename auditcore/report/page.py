@@ -1,0 +1,189 @@
+"""A run in; one self-contained HTML file out: finding, verdicts, figures, what was and was not audited.
+
+No row of the data stands in it, only aggregates; counts of fewer than 10 subjects are suppressed. Nothing is loaded
+from anywhere: plotly.js is inlined once, and a content policy forbids everything else.
+"""
+
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+
+from auditcore import summary, words
+from auditcore.report import tables
+from auditcore.store import Run
+from auditcore.verdict import MEANINGS, SYMBOLS
+from auditcore.words import escape, isolated, sentence_html
+
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_TITLES = {"membership": "Remembered rows", "vectors": "Exported vectors", "finetune": "Fine-tuning"}
+
+
+def html_report(run: Run) -> str:
+    """Build the report of a run, whatever is there of it already."""
+    manifest = run.manifest
+    spec = manifest["spec"]
+    name = str(spec.get("name") or run.id)
+    figures = _figures(run)
+    parts = [
+        _head(run, name),
+        _warnings(run),
+        _cards(run),
+        *[section for section, _ in figures],
+        _verdicts(run),
+        *tables.sections(run),
+        _claims(manifest),
+        _facts(run),
+    ]
+    script = _plotly_script() if any(has_plot for _, has_plot in figures) else ""
+    style = files("auditcore.report").joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(words.shorten(name, 80))}</title><style>{style}</style>{script}</head>"
+        f"<body><main>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+def _head(run: Run, name: str) -> str:
+    finding = summary.finding(run)
+    finished = words.when(run.manifest.get("finished"))
+    state = f"finished {finished}" if run.status == "done" else f"{run.status}, not finished"
+    lead = f'<p class="lead">{sentence_html(finding)}</p>' if finding else ""
+    kind = _TITLES.get(run.kind, run.kind)
+    return f'<p class="quiet">{escape(kind)} · {escape(state)}</p><h1>{isolated(name)}</h1>{lead}'
+
+
+def _warnings(run: Run) -> str:
+    items = [str(w) for w in run.manifest.get("warnings") or []]
+    if run.status != "done":
+        message = str(run.manifest.get("message") or "Numbers that are missing were not computed yet.")
+        items.insert(0, f"This run is {run.status}. {message}")
+    if not items:
+        return ""
+    rows = "".join(f"<li>{isolated(item)}</li>" for item in items)
+    return f'<div class="warning"><b>Read this first</b><ul>{rows}</ul></div>'
+
+
+def _cards(run: Run) -> str:
+    cards = "".join(
+        f'<div class="card">{pill(card.verdict)}<p>{sentence_html(card.what)}</p>'
+        f'<p class="number">{escape(card.number)}</p>'
+        f'<p class="quiet">{"<br>".join(sentence_html(d) for d in card.details)}</p></div>'
+        for card in summary.cards(run)
+    )
+    return f'<div class="cards">{cards}</div>' if cards else ""
+
+
+def pill(verdict: str) -> str:
+    """A verdict as symbol and words."""
+    kind = verdict.replace(" ", "-") if verdict in SYMBOLS else "none"
+    return f'<span class="pill {kind}">{SYMBOLS.get(verdict, "")} {escape(verdict or "no verdict")}</span>'
+
+
+def _figures(run: Run) -> list[tuple[str, bool]]:
+    """Sections with one figure each, and whether they need plotly."""
+    made: list[tuple[str, bool]] = []
+    if run.kind == "membership" and run.has("roc") and run.has("attack_metrics"):
+        made.append(_roc(run))
+    if run.kind == "vectors" and run.has("probe_metrics"):
+        best = summary.strongest_probes(run.read("probe_metrics"))
+        made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
+    return made
+
+
+def _roc(run: Run) -> tuple[str, bool]:
+    from auditcore.figures.membership import curves, roc_figure
+
+    metrics = run.read("attack_metrics")
+    if metrics.empty:
+        return "", False
+    drawn = curves(run.read("roc"), int(metrics["n_nonmember"].max()))
+    title = "Training rows found against other rows falsely accused"
+    note = "Both axes are logarithmic. Rates pool all rows: they are not error rates for one person."
+    return _section(title, _plot(roc_figure(drawn, summary.OPERATING_POINT), "roc"), note), True
+
+
+def _artifacts(run: Run, best: pd.DataFrame, attribute: str, number: int) -> tuple[str, bool]:
+    from auditcore.figures.overview import artifact_comparison
+
+    rows = best[best["attribute"] == attribute]
+    figure = artifact_comparison(best, attribute, run.manifest["spec"].get("budget"))
+    title = f"How well {words.shorten(attribute, 60)} is read from each vector"
+    note = (
+        f"Strongest probe per artifact on {rows['split'].iloc[0]}, {words.count(rows['n_subjects'].iloc[0])} subjects; "
+        "bars are 95 % intervals over subjects, conditional on the fitted probes; the band is the budget around chance."
+    )
+    return _section(title, _plot(figure, f"artifacts-{number}"), note), True
+
+
+def _section(title: str, body: str, note: str = "") -> str:
+    below = f'<p class="quiet">{escape(note)}</p>' if note else ""
+    return f"<section><h2>{escape(title)}</h2>{body}{below}</section>"
+
+
+def _plot(figure: Any, name: str) -> str:
+    from auditcore.figures import theme
+
+    return theme.for_paper(figure).to_html(
+        full_html=False, include_plotlyjs=False, div_id=name, config={**theme.CONFIG, "displayModeBar": False}
+    )
+
+
+def _plotly_script() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return f'<script type="text/javascript">{get_plotlyjs()}</script>'
+
+
+def _verdicts(run: Run) -> str:
+    if not run.has("verdicts"):
+        return ""
+    rows = []
+    for row in run.read("verdicts").to_dict("records"):
+        what = row["artifact"] if isinstance(row["artifact"], str) else "training rows"
+        attribute = row["attribute"] if isinstance(row["attribute"], str) else ""
+        layer = f", layer {int(row['layer'])}" if words.known(row["layer"]) else ""
+        attacker = "all declared attackers" if row["attacker"] == "all" else str(row["attacker"])
+        cells = [attribute, f"{what}{layer}", attacker]
+        numbers = [words.signed(row["value"]), words.interval(row["low"], row["high"]), words.number(row["budget"])]
+        numbers.append(words.count(row["n_subjects"]))
+        rows.append(
+            "<tr>"
+            + "".join(f"<td>{isolated(c)}</td>" for c in cells)
+            + "".join(f'<td class="num">{escape(n)}</td>' for n in numbers)
+            + f"<td>{pill(str(row['verdict']))}</td></tr>"
+        )
+    names = ("attribute", "measured", "attacker", "above chance", "90 % interval", "budget", "subjects", "verdict")
+    head = "".join(f"<th>{n}</th>" for n in names)
+    meanings = " ".join(f"{name[:1].upper()}{name[1:]}: {text}." for name, text in MEANINGS.items())
+    return _section("Verdicts", f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>', meanings)
+
+
+def _claims(manifest: dict[str, Any]) -> str:
+    claim = manifest.get("claim") or {}
+    if not claim:
+        return _section("What this report claims", "<p>Nothing: this run has no finished verdict.</p>")
+    text = "".join(f"<p>{isolated(claim[k])}</p>" for k in ("audited", "not_audited") if claim.get(k))
+    return _section("What was audited, and what was not", text)
+
+
+def _facts(run: Run) -> str:
+    manifest = run.manifest
+    spec = manifest["spec"]
+    pairs: list[tuple[str, object]] = [
+        ("run", run.id),
+        ("kind", run.kind),
+        ("created", words.when(manifest["created"])),
+    ]
+    pairs += [(f"model: {k}", v) for k, v in (spec.get("model") or {}).items() if v is not None]
+    data = manifest.get("data") or {}
+    pairs += [("data", spec["data"]["path"]), ("rows", data.get("rows"))]
+    pairs += [("template", spec.get("template")), ("longest text, tokens", spec.get("max_length"))]
+    pairs += [("device", manifest.get("device")), ("dtype", manifest.get("dtype")), ("seed", spec.get("seed"))]
+    pairs += [(f"fingerprint: {k}", str(v)[:16] if v else v) for k, v in (manifest.get("fingerprints") or {}).items()]
+    pairs += [(f"version: {k}", v) for k, v in (manifest.get("versions") or {}).items()]
+    shown = "".join(f"<dt>{escape(k)}</dt><dd>{isolated(v)}</dd>" for k, v in pairs if v not in (None, ""))
+    notes = "".join(f"<li>{isolated(n)}</li>" for n in data.get("notes") or [])
+    return _section("How it was made", f"<dl>{shown}</dl>" + (f"<ul>{notes}</ul>" if notes else ""))

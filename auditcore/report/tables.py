@@ -1,0 +1,115 @@
+"""Tables of a run in; sections of the report as HTML out. Counts of fewer than 10 subjects are suppressed."""
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from auditcore import findings, summary, words
+from auditcore.store import Run
+from auditcore.words import escape, isolated
+
+FEWEST = 10  # subjects behind a published count
+
+
+def sections(run: Run) -> list[str]:
+    """Every table section this run can fill."""
+    made = []
+    if run.has("attack_metrics"):
+        made.append(attacks(run.read("attack_metrics")))
+    if run.has("probe_metrics"):
+        made.append(probes(run.read("probe_metrics")))
+        if run.has("predictions") and run.has("examples"):
+            made.append(recall(run))
+    return [m for m in made if m]
+
+
+def attacks(metrics: pd.DataFrame) -> str:
+    """One line per attack: AUC and the rows found at each false alarm rate, with intervals; what was not measured."""
+    if metrics.empty:
+        return ""
+    rates = sorted(metrics["target_fpr"].dropna().unique())
+    rows = []
+    for attack, lines in metrics.groupby("attack", sort=False):
+        auc = lines[lines["metric"] == "auc"].to_dict("records")
+        cells = [_with_interval(words.number(auc[0]["value"]), auc[0], words.interval)] if auc else [words.NONE]
+        for rate in rates:
+            at = lines[(lines["metric"] == "tpr") & (lines["target_fpr"] == rate)].to_dict("records")
+            found = at and words.known(at[0]["value"])
+            cells.append(
+                _with_interval(words.percent(at[0]["value"]), at[0], words.percent_interval)
+                if found
+                else "not measured"
+            )
+        rows.append(_row([findings.attack_name(str(attack))], cells))
+    notes = " ".join(words.plain(n) for n in findings.unresolved_notes(metrics))
+    head = ("attack", "AUC", *(f"found at {words.percent(r)} false alarms" for r in rates))
+    return _table("Attacks, with 95 % intervals", head, rows, notes)
+
+
+def _with_interval(value: str, row: dict, write: Callable[..., str]) -> str:
+    spread = write(row["low"], row["high"])
+    return value if spread == words.NONE else f"{value} ({spread})"
+
+
+def probes(metrics: pd.DataFrame) -> str:
+    """One line per attribute, artifact, layer and probe on the test split, seeds averaged."""
+    pooled = metrics[metrics["seed"].isna()]
+    tested = pooled[pooled["split"] == "bal_test"]
+    rows = []
+    for row in (tested if len(tested) else pooled).to_dict("records"):
+        names = [row["attribute"], f"{row['artifact']}, layer {row['layer']}", row["probe"]]
+        cells = [
+            f"{words.percent(row['accuracy'])} ({words.percent_interval(row['accuracy_low'], row['accuracy_high'])})"
+        ]
+        cells += [words.percent(row["chance"]), words.percent(row["null_p95"]), words.number(row["gap"])]
+        cells += [words.number(row["p_value"]), words.number(row["v_information_bits"], 2)]
+        cells += [words.percent(row["confident_share"]), "yes" if bool(row["converged"]) else "no"]
+        rows.append(_row(names, cells))
+    head = ("attribute", "artifact", "probe", "accuracy (95 % interval)", "chance", "null, 95th percentile")
+    more = ("LeakageGap", "p", "V-information, bits", "named with certainty", "converged")
+    return _table("Probes on the test split", (*head, *more), rows)
+
+
+def recall(run: Run) -> str:
+    """Per-class recall of the strongest probe of each attribute; classes of fewer than 10 subjects are suppressed."""
+    best = summary.strongest_probes(run.read("probe_metrics"))
+    rows: list[str] = []
+    hidden = 0
+    for row in best.sort_values("signed_gap", ascending=False).drop_duplicates("attribute").to_dict("records"):
+        for line in _per_class(run, row).to_dict("records"):
+            few = line["subjects"] < FEWEST
+            hidden += few
+            cells = (
+                [f"fewer than {FEWEST}", "suppressed"]
+                if few
+                else [words.count(line["subjects"]), words.percent(line["recall"])]
+            )
+            rows.append(_row([row["attribute"], f"{row['artifact']}, {row['probe']}", line["actual"]], cells))
+    note = f"{words.counted(hidden, 'class', 'classes')} of fewer than {FEWEST} subjects suppressed." if hidden else ""
+    return _table("Recall per class, strongest probe", ("attribute", "from", "class", "subjects", "recall"), rows, note)
+
+
+def _per_class(run: Run, row: dict) -> pd.DataFrame:
+    query = """
+        select p.actual, count(distinct e."group") as subjects, avg((p.actual = p.predicted)::int) as recall
+        from predictions p join examples e using (example_id)
+        where p.attribute = ? and p.artifact = ? and p.layer = ? and p.probe = ? and p.split = ? and p.defence = ?
+        group by p.actual order by recall desc, p.actual
+    """
+    keys = ("attribute", "artifact", "layer", "probe", "split", "defence")
+    params = [int(row[k]) if k == "layer" else str(row[k]) for k in keys]
+    return run.sql(query, params, tables=["predictions", "examples"])
+
+
+def _row(names: list[object], cells: list[str]) -> str:
+    left = "".join(f"<td>{isolated(words.shorten(n, 80))}</td>" for n in names)
+    return f"<tr>{left}{''.join(f'<td class=num>{escape(c)}</td>' for c in cells)}</tr>"
+
+
+def _table(title: str, head: tuple[str, ...], rows: list[str], note: str = "") -> str:
+    if not rows:
+        return ""
+    names = "".join(f"<th>{escape(h)}</th>" for h in head)
+    below = f'<p class="quiet">{escape(note)}</p>' if note else ""
+    body = f'<div class="scroll"><table><tr>{names}</tr>{"".join(rows)}</table></div>'
+    return f"<section><h2>{escape(title)}</h2>{body}{below}</section>"
