@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,7 +109,7 @@ def _ahead_of(run: Run) -> list[str]:
 def _spawn(run: Run) -> None:
     log = open(run.path / "worker.log", "ab")  # noqa: SIM115 - the child inherits it
     with log:
-        subprocess.Popen(
+        worker = subprocess.Popen(
             [sys.executable, "-m", "auditcore.jobs.worker", str(run.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -117,6 +118,8 @@ def _spawn(run: Run) -> None:
             env={**os.environ, "PYTHONPATH": _pythonpath(), "AUDIT_HOME": str(store.home())},
             start_new_session=True,  # outlives the server; cancel ends the whole group
         )
+    # Somebody has to collect the exit status, or the finished worker stays in the process table.
+    threading.Thread(target=worker.wait, daemon=True).start()
 
 
 def _pythonpath() -> str:

@@ -1,0 +1,327 @@
+"""Whole audits on tiny models: the right tables, resumable after kill -9 at every stage, nothing computed twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from auditcore import jobs, store
+from auditcore.errors import Cancelled, DatasetError, RunError
+from auditcore.jobs.context import CANCEL
+from auditcore.spec import dump_spec, parse_spec
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "=cmd()",
+    "$x$ *b* :red[y]",
+    "🙂 emoji",
+    "שלום עולם",
+    "zero\u200bwidth",
+    "",
+    "a",
+]
+WORDS = [
+    "fever",
+    "cough",
+    "admitted",
+    "patient",
+    "stocks",
+    "fell",
+    "record",
+    "discharged",
+    "home",
+    "follow",
+    "oil",
+    "rose",
+]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("AUDIT_HOME", str(tmp_path / "runs"))
+    return tmp_path
+
+
+def _rows(path: Path, n: int = 40) -> Path:
+    rng = np.random.default_rng(0)
+    text = [" ".join(rng.choice(WORDS, 12)) for _ in range(n)]
+    text[: len(HOSTILE)] = HOSTILE
+    frame = pd.DataFrame({"id": [f"r{i}" for i in range(n)], "text": text, "member": [str(i % 2) for i in range(n)]})
+    frame.loc[frame["text"].isin(HOSTILE), "member"] = ""
+    frame.to_csv(path, index=False)
+    return path
+
+
+def _membership(folder: Path, target: Path, **changes) -> dict:
+    return {
+        "kind": "membership",
+        "model": {"source": str(target[0]), "reference": str(target[1])},
+        "data": {"path": str(_rows(folder / "rows.csv")), "roles": {"text": "text", "member": "member", "id": "id"}},
+        "max_length": 32,
+        "n_boot": 100,
+        "threads": 1,
+        **changes,
+    }
+
+
+def _vectors(folder: Path, model: Path, **changes) -> dict:
+    rng = np.random.default_rng(1)
+    sex = np.array(["female", "male"])[rng.integers(0, 2, 160)]
+    hint = np.where(sex == "female", "fever", "stocks")
+    text = [" ".join([*rng.choice(WORDS, 8), h]) for h in hint]
+    pd.DataFrame({"prompt": text, "sex": sex}).to_csv(folder / "labels.csv", index=False)
+    return {
+        "kind": "vectors",
+        "model": {"source": str(model)},
+        "data": {"path": str(folder / "labels.csv"), "roles": {"prompt": "prompt", "label": "sex"}},
+        "template": "{prompt}\nSummary:",
+        "max_length": 32,
+        "probes": ["linear"],
+        "layers": [-1, 1],
+        "seeds": [0],
+        "permutations": 19,
+        "n_boot": 200,
+        "threads": 1,
+        **changes,
+    }
+
+
+def _run(spec: dict, out: Path | None = None) -> store.Run:
+    run = store.create_run(dump_spec(parse_spec(spec)), out)
+    jobs.execute(run)
+    return run
+
+
+def _tables(run: store.Run) -> dict[str, pd.DataFrame]:
+    return {name: run.read(name) for name in run.tables()}
+
+
+@pytest.fixture
+def pair(tiny_folders, tmp_path) -> tuple[Path, Path]:
+    from tests.tiny_models import build_folder
+
+    return build_folder(tmp_path / "target", "llama", seed=5), tiny_folders["llama"]
+
+
+def test_membership_writes_every_table(home, pair) -> None:
+    run = _run(_membership(home, pair))
+    assert run.status == "done"
+    assert run.tables() == [
+        "attack_metrics", "examples", "membership_scores", "roc", "token_stats", "verdicts",
+    ]  # fmt: skip
+    scores = run.read("membership_scores")
+    assert len(scores) == 3 * 40
+    ez = scores[scores["attack"] == "ez"].set_index("example_id")
+    assert ez.loc["r6", "status"] == "no_evidence"  # the empty text
+    assert ez["member"].isna().sum() == len(HOSTILE)
+    tokens = run.read("token_stats")
+    scored = tokens[tokens["scored"]]
+    np.testing.assert_allclose(scored["delta"], scored["logp_target"] - scored["logp_reference"], atol=1e-6)
+    # Text comes back exactly: hostile rows are data, nothing else.
+    for i in (0, 1, 2):
+        assert "".join(tokens.loc[tokens["example_id"] == f"r{i}", "token"]) == HOSTILE[i]
+    verdicts = run.read("verdicts").set_index("attacker")
+    assert set(verdicts["verdict"]) == {"not resolved"}  # 16 non-members cannot resolve 1 %
+    manifest = run.manifest
+    assert {"audited", "not_audited"} <= manifest["claim"].keys()
+    assert manifest["counts"]["members"] == manifest["counts"]["nonmembers"] == 16
+    assert manifest["dtype"] == "float32"
+    assert manifest["device"]
+
+
+def test_store_text_none_keeps_text_out_of_every_file(home, pair) -> None:
+    run = _run(_membership(home, pair, store_text="none"))
+    assert set(run.read("token_stats")["token"]) == {""}
+    for path in [*run.path.rglob("*"), *store.cache().rglob("*")]:
+        if path.is_file():
+            content = path.read_bytes()
+            assert b"alert(1)" not in content, path
+            assert b"stocks" not in content, path
+
+
+def test_a_second_audit_of_the_same_model_runs_no_model(home, pair, monkeypatch) -> None:
+    first = _run(_membership(home, pair))
+    import auditcore.lm.tokens as tokens
+
+    def refuse(*_, **__):
+        raise AssertionError("the model ran again")
+
+    monkeypatch.setattr(tokens, "token_statistics", refuse)
+    second = _run(_membership(home, pair, ez_policy="official", attacks=["ez", "reference"]))
+    assert second.read("token_stats").equals(first.read("token_stats"))
+
+
+def test_equal_models_are_said_to_be_equal(home, pair) -> None:
+    run = _run(_membership(home, (pair[1], pair[1])))
+    assert any("No difference between target and reference" in w for w in run.manifest["warnings"])
+
+
+def test_an_adapter_needs_no_reference(home, tiny_adapter) -> None:
+    spec = _membership(home, (tiny_adapter, ""))
+    spec["model"] = {"source": str(tiny_adapter)}
+    assert _run(spec).status == "done"
+
+
+def test_a_member_column_that_disagrees_with_the_checkpoint_is_refused_or_warned(home, tiny_llama) -> None:
+    rows = _rows(home / "rows.csv")
+    data = {"path": str(rows), "roles": {"text": "text", "member": "member", "id": "id"}}
+    tuned = _run(
+        {"kind": "finetune", "model": {"source": str(tiny_llama)}, "data": data, "validation": 0.2, "max_length": 32,
+         "epochs": 1, "threads": 1, "autocast": "none"}
+    )  # fmt: skip
+    source = tuned.path / "checkpoints" / "last"
+    good = _run(_membership(home, (source, tiny_llama)))
+    assert any("chose the checkpoint" in w for w in good.manifest["warnings"])
+    assert good.manifest["counts"]["members"] + good.manifest["counts"]["validation_rows"] == 16
+
+    frame = pd.read_csv(rows, dtype=str, keep_default_na=False)
+    frame["member"] = frame["member"].map({"1": "0", "0": "1", "": ""})
+    frame.to_csv(home / "wrong.csv", index=False)
+    spec = _membership(home, (source, tiny_llama))
+    spec["data"] = {**spec["data"], "path": str(home / "wrong.csv")}
+    with pytest.raises(DatasetError, match="member column disagrees"):
+        _run(spec)
+    warned = _run({**spec, "on_mismatch": "warn"})
+    assert any("member column disagrees" in w for w in warned.manifest["warnings"])
+
+
+def test_vectors_writes_every_table(home, tiny_llama) -> None:
+    run = _run(_vectors(home, tiny_llama))
+    assert run.status == "done"
+    assert {"examples", "predictions", "probe_metrics", "projection", "verdicts"} <= set(run.tables())
+    metrics = run.read("probe_metrics")
+    assert set(metrics["layer"]) == {1, 3}
+    averaged = metrics[metrics["seed"].isna()]
+    assert len(averaged) == 2 * 2 * 2  # artifacts x layers x splits
+    assert (averaged["gap"] == averaged["signed_gap"].abs()).all()
+    from safetensors.numpy import load_file
+
+    array = load_file(run.path / "vectors" / "lasttok-layer3.safetensors")["vectors"]
+    assert array.dtype == np.float32
+    assert array.shape == (len(run.read("examples")), 32)
+    assert any("split" in note for note in run.manifest["data"]["notes"])
+    assert run.manifest["test_split"]["earlier_looks"] == 0
+    again = _run(_vectors(home, tiny_llama))
+    assert again.manifest["test_split"]["earlier_looks"] == 1
+    for name, table in _tables(run).items():
+        pd.testing.assert_frame_equal(table, again.read(name))
+
+
+def test_cancel_keeps_what_was_finished_and_resume_goes_on(home, pair) -> None:
+    run = store.create_run(dump_spec(parse_spec(_membership(home, pair))))
+    (run.path / CANCEL).touch()
+    with pytest.raises(Cancelled):
+        jobs.execute(run)
+    assert run.status == "cancelled"
+    with pytest.raises(RunError, match="nothing to cancel"):
+        jobs.cancel(run)
+    jobs.prepare_resume(run)
+    jobs.execute(run)
+    assert run.status == "done"
+    with pytest.raises(RunError, match="nothing to resume"):
+        jobs.prepare_resume(run)
+
+
+def test_data_that_changed_under_a_run_is_noticed(home, pair) -> None:
+    run = store.create_run(dump_spec(parse_spec(_membership(home, pair))))
+    jobs.execute(run)
+    run.update(status="failed", finished_stages=["rows"])
+    frame = pd.read_csv(home / "rows.csv", dtype=str, keep_default_na=False)
+    frame.loc[20, "text"] = "changed"
+    frame.to_csv(home / "rows.csv", index=False)
+    jobs.prepare_resume(run)
+    with pytest.raises(DatasetError, match="has changed since this run began"):
+        jobs.execute(run)
+
+
+KILLER = """
+import os, sys
+import auditcore.jobs.context as context
+stage, when = sys.argv[2], sys.argv[3]
+original = context.Context.stage
+from contextlib import contextmanager
+@contextmanager
+def stage_that_dies(self, name, total=1):
+    if name == stage and when == "start":
+        os.kill(os.getpid(), 9)
+    with original(self, name, total) as on_progress:
+        def dies_half_way(done, total):
+            on_progress(done, total)
+            if name == stage and when == "middle" and done >= total / 2:
+                os.kill(os.getpid(), 9)
+        yield dies_half_way
+        if name == stage and when == "end":  # tables are written, the stage is not marked yet
+            os.kill(os.getpid(), 9)
+context.Context.stage = stage_that_dies
+sys.argv = ["worker", sys.argv[1]]
+from auditcore.jobs.worker import main
+main()
+"""
+
+
+def _worker(run: store.Run, *arguments: str) -> int:
+    return subprocess.run(
+        [sys.executable, "-c", KILLER, str(run.path), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=False,
+    ).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["membership", "vectors", "finetune"])
+def test_killed_at_every_stage_a_resumed_run_has_the_same_tables(kind, home, pair) -> None:
+    data = {"path": str(_rows(home / "rows.csv")), "roles": {"text": "text", "member": "member", "id": "id"}}
+    spec = {
+        "membership": lambda: _membership(home, pair),
+        "vectors": lambda: _vectors(home, pair[1], artifacts=["lasttok"], layers=[-1]),
+        "finetune": lambda: {"kind": "finetune", "model": {"source": str(pair[1])}, "data": data, "max_length": 32,
+                             "epochs": 2, "batch_size": 4, "threads": 1, "validation": 0.2},
+    }[kind]()  # fmt: skip
+    undisturbed = _run(spec)
+    expected = _tables(undisturbed)
+    stages = undisturbed.manifest["finished_stages"]
+    if store.cache().exists():  # or the second run would find the first one's numbers
+        store.cache().rename(home / "old-cache")
+    run = store.create_run(dump_spec(parse_spec(spec)))
+    for stage in stages:
+        counts_steps = stage in ("token statistics", "vectors", "training") or stage.startswith("sex from")
+        for when in ("start", "middle", "end") if counts_steps else ("start", "end"):
+            assert _worker(run, stage, when) == -signal.SIGKILL, (stage, when)
+            assert run.status == "interrupted"
+            jobs.prepare_resume(run)
+    assert _worker(run, "none", "never") == 0
+    assert run.status == "done"
+    assert run.manifest["finished_stages"] == stages
+    for name, table in _tables(run).items():
+        pd.testing.assert_frame_equal(table, expected[name], obj=name)
+    if kind == "finetune":
+        for which in ("last", "best"):
+            one, two = (r.path / "checkpoints" / which / "model.safetensors" for r in (run, undisturbed))
+            assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_queued_job_waits_for_its_turn_and_a_detached_worker_finishes(home, pair) -> None:
+    spec = parse_spec(_membership(home, pair))
+    first, second = jobs.submit(spec), jobs.submit(spec)
+    assert set(jobs.queue()["run_id"]) <= {first.id, second.id}
+    import time
+
+    deadline = time.monotonic() + 240
+    both_running = False
+    while time.monotonic() < deadline and {first.status, second.status} & {"queued", "running"}:
+        both_running |= first.status == second.status == "running"
+        time.sleep(0.2)
+    assert (first.status, second.status) == ("done", "done"), (first.manifest, second.manifest)
+    assert not both_running
+    events = [json.loads(line) for line in (first.path / "events.jsonl").read_text().splitlines()]
+    assert events[-1]["done"] == events[-1]["total"]
