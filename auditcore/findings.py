@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from auditcore.claims import claim
-from auditcore.verdict import MEANINGS, OVER, SYMBOLS, WITHIN, combine, point_rule
+from auditcore.verdict import MEANINGS, OVER, SYMBOLS, WITHIN, combine
 from auditcore.words import Sentence, Strong, count, counted, interval, known, listed, number, percent, percent_interval
 
 __all__ = ["claim", "membership_finding", "vectors_finding"]
@@ -195,6 +195,7 @@ def vectors_finding(metrics: pd.DataFrame | None, attribute: str, budget: float,
     if rows is None or rows.empty:
         return ["Nothing has been measured yet: this run has no finished probe."]
     several = rows["layer"].nunique() > 1
+    rows = rows.drop_duplicates("artifact")  # of each artifact the layer that tells most
     best = rows.iloc[0]
     told = Strong(f"{share(best['accuracy'])} subjects")
     parts: list[str] = ["An attacker holding ", Strong(artifact_words(best, several)), f" names {attribute} correctly "]
@@ -204,7 +205,7 @@ def vectors_finding(metrics: pd.DataFrame | None, attribute: str, budget: float,
     more = len(rows) - 3
     parts.append(f" ({counted(more, 'weaker artifact')} below)" if more > 0 else "")
     parts.append(f"; guessing gives {_short(best['chance'])}. ")
-    return [*parts, *_verdict_words(rows, budget)]
+    return [*parts, *_verdict_words(rows, budget, several)]
 
 
 def artifact_words(row: Any, with_layer: bool) -> str:
@@ -212,7 +213,7 @@ def artifact_words(row: Any, with_layer: bool) -> str:
     return f"{row['artifact']} at layer {int(row['layer'])}" if with_layer else str(row["artifact"])
 
 
-def _verdict_words(rows: pd.DataFrame, budget: float) -> list[str]:
+def _verdict_words(rows: pd.DataFrame, budget: float, several: bool) -> list[str]:
     found = list(dict.fromkeys(rows["verdict"].dropna()))
     which = {1: "It is", 2: "Both are"}.get(len(rows), "All are")
     if len(found) == 1 and found[0] in (OVER, WITHIN):
@@ -220,7 +221,6 @@ def _verdict_words(rows: pd.DataFrame, budget: float) -> list[str]:
     if found == ["not resolved"]:
         n = count(rows["n_subjects"].min())
         return [Strong("Not resolved"), f": {n} test subjects cannot tell on which side of {budget:g} that lies."]
-    several = rows["layer"].nunique() > 1
     parts: list[str] = []
     for verdict in found:
         names = listed([artifact_words(r, several) for r in _records(rows[rows["verdict"] == verdict])])
@@ -229,16 +229,39 @@ def _verdict_words(rows: pd.DataFrame, budget: float) -> list[str]:
     return [*parts[:-1], parts[-1].strip()] if parts else ["No verdict yet."]
 
 
-def gap_sentence(row: Any, budget: float) -> list[str]:
-    """One attacker's LeakageGap in words: value, interval, n, verdict, and the point rule as what it is."""
-    met = point_rule(row["signed_gap"], budget)
-    passes = "pass" if met else "not pass"
-    rule = f"The point estimate alone would {passes} (a rule that ignores how many subjects there are)."
+def accuracy_sentence(rows: pd.DataFrame) -> list[str]:
+    """Caption of the accuracy picture. rows: attackers, strongest first."""
+    best = rows.iloc[0]
+    spread = percent_interval(best["accuracy_low"], best["accuracy_high"])
+    text = f"{best['artifact']}, {best['probe']}: {percent(best['accuracy'])}, 95 % interval {spread}, "
+    text += f"{counted(int(best['n_subjects']), 'subject')}; guessing gives {percent(best['chance'], 0)}. "
+    return [text, "Grey: what the same probe reaches on permuted labels, up to its 95th percentile."]
+
+
+def projection_sentence(drawn: int, total: int, broken: int, width: int, explained: tuple[float, float]) -> list[str]:
+    """Honest caption of the projection: how much is shown, and that it proves nothing."""
+    part = f"A sample of {count(drawn)} of {count(total)}" if drawn + broken < total else f"All {count(drawn)}"
+    left = f" {counted(broken, 'vector')} with a value that is not finite left out." if broken else ""
+    return [
+        f"{part} test vectors. Two of {count(width)} directions hold {percent(sum(explained), 0)} of the variance: ",
+        Strong("classes that mix here may still be told apart"),
+        f", and the probes above decide.{left}",
+    ]
+
+
+def gap_sentence(row: Any) -> list[str]:
+    """One attacker's LeakageGap in words: value, interval, n, verdict and what the verdict means."""
     symbol = f"{SYMBOLS[row['verdict']]} {row['verdict']}" if row["verdict"] in SYMBOLS else "no verdict"
     n = counted(int(row["n_subjects"]), "subject")
     ends = interval(row["signed_low90"], row["signed_high90"])
-    head = f"{row['artifact']}, {row['probe']}: LeakageGap {number(row['signed_gap'])}, 90 % interval {ends}, {n}: "
-    return [head, Strong(symbol), f", {MEANINGS.get(row['verdict'], 'no interval')}. {rule}"]
+    head = f"{row['artifact']}, {row['probe']}: {number(row['signed_gap'])}, 90 % interval {ends} (thick), {n}: "
+    return [head, Strong(symbol), f", {MEANINGS.get(row['verdict'], 'no interval')}."]
+
+
+POINT_RULE = (
+    "Point rule: the estimate alone lies within the budget. It is shown because it is in use; "
+    "it ignores how many subjects stand behind the number, and decides nothing here."
+)
 
 
 def power_sentence(p_within: float, smallest: float, needed: int | None, subjects: int, budget: float) -> list[str]:
@@ -306,3 +329,59 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def plain_lines(sentences: list[Sentence]) -> list[str]:
     """Join sentences into plain lines, for the command line."""
     return ["".join(s) for s in sentences]
+
+
+# --- one row ---
+
+
+def called(rank_score: object, threshold: object) -> bool | None:
+    """Whether a row is called a member at a threshold; None where either is missing (no evidence, not resolved)."""
+    return float(rank_score) >= float(threshold) if known(rank_score) and known(threshold) else None  # type: ignore[arg-type]
+
+
+def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
+    """What the attack says about one row of `membership_scores`, and whether that is right."""
+    if row["status"] == "no_evidence":
+        return [Strong("No evidence"), ": the row is too short to score, so nothing is said about it."]
+    member = _truth(row["member"])
+    truth = "" if member is None else "it was trained on" if member else "it was not trained on"
+    says = called(row["rank_score"], threshold)
+    why = (
+        f" {STATUS_WORDS[row['status']][0].upper()}{STATUS_WORDS[row['status']][1:]}." if row["status"] != "ok" else ""
+    )
+    if says is None:
+        known_truth = f"; {truth}" if truth else "; its membership is unknown"
+        return [Strong("Not judged"), f": this run has no threshold at the chosen rate{known_truth}.{why}"]
+    told = Strong("Called a training row" if says else "Not called a training row")
+    if not truth:
+        return [told, f"; whether it is one is unknown.{why}"]
+    right = says == member
+    tail = f", rightly: {truth}." if right else f", wrongly: {truth}."
+    return [told, tail + why]
+
+
+def score_words(row: Any, attack: str, threshold: object = None) -> str:
+    """The score of one row as a reader sees it: "EZ 4.31 (threshold 1.87)"."""
+    name = attack_name(attack)
+    value = f"{name} {score_number(row['score'])}" if known(row["score"]) else f"no {name} score"
+    limit = float(threshold) if known(threshold) else None  # type: ignore[arg-type]
+    # Beyond any real score: the threshold lies among rows placed at the top.
+    return (
+        value
+        if limit is None
+        else f"{value} (threshold {'beyond every score' if limit > 1e100 else score_number(limit)})"
+    )
+
+
+def score_number(value: object) -> str:
+    """A score or a threshold with the digits it deserves: "4.31", "0.012", "33,057"."""
+    if not known(value):
+        return number(value)
+    size = abs(float(value))  # type: ignore[arg-type]
+    if size >= 1000:
+        return f"{float(value):,.0f}".replace("-", "\u2212")  # type: ignore[arg-type]
+    return number(value, 1 if size >= 100 else 2 if size >= 0.1 or size == 0 else 4)
+
+
+def _truth(member: object) -> bool | None:
+    return None if member is None or pd.isna(member) else bool(member)  # type: ignore[call-overload]

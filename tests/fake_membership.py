@@ -18,7 +18,7 @@ def membership_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> R
     rng = np.random.default_rng(recipe.seed)
     spec = {
         "kind": "membership",
-        "name": "fake-membership",
+        "name": out.name,
         "model": {"source": "runs/ft/checkpoints/last", "reference": "smollm2-135m"},
         "data": {"path": "rows.csv", "roles": {"text": "text", "member": "member"}},
         "max_length": 128,
@@ -105,10 +105,9 @@ def _scores(stats: pd.DataFrame, offsets: np.ndarray, examples: pd.DataFrame) ->
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio, mean, shift = p / m, total(logp * counted) / n_scored, total(delta * counted) / n_scored
     plain = np.isin(status, ["ok", "p_zero"])
-    top = ratio[plain].max() if plain.any() else 0.0
     place = np.select(
         [plain, status == "no_errors", status == "n_zero", status == "insufficient"],
-        [ratio, top + 2, top + 1 - 1 / (2 + p), 0.0],
+        [ratio, 1e300, 1e200 * p, 0.0],
         np.nan,
     )
     common = {"example_id": examples["example_id"], "member": examples["member"]}
@@ -171,8 +170,7 @@ def _roc(member: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     order = np.argsort(-rank, kind="stable")
     last = np.append(np.diff(rank[order]) != 0, True)
     tpr, fpr = np.cumsum(member[order])[last] / member.sum(), np.cumsum(~member[order])[last] / (~member).sum()
-    top = rank[order][:1] + 1
-    return np.append(0, fpr), np.append(0, tpr), np.append(top, rank[order][last])
+    return np.append(0, fpr), np.append(0, tpr), np.append(np.nan, rank[order][last])
 
 
 def _membership_verdicts(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -186,4 +184,7 @@ def _membership_verdicts(metrics: pd.DataFrame) -> pd.DataFrame:
         n = row["n_member"] + row["n_nonmember"]
         line = {"kind": "membership", "attacker": row["attack"], "split": None, "n_subjects": n}
         rows.append({**line, **judged(excess, low, high)})
+    if rows:
+        best = max(rows, key=lambda r: -1 if r["value"] is None else r["value"])
+        rows.append({**best, "attacker": "all"})
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)

@@ -21,7 +21,7 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
         recipe = replace(recipe, classes=(*HOSTILE[:4], "=1+1", "E")[: len(recipe.classes)])
     spec = {
         "kind": "vectors",
-        "name": "fake-vectors",
+        "name": out.name,
         "model": {"source": "smollm2-135m"},
         "data": {
             "path": "data/notes.parquet",
@@ -138,8 +138,8 @@ def _gap_columns(accuracy: float, k: int, n: int, rng: np.random.Generator, pool
         "signed_low90": low if pooled else None,
         "signed_high90": high if pooled else None,
         "gap": abs(gap),
-        "null_mean": 1 / k + null if pooled else None,
-        "null_p95": 1 / k + null + 1.645 * np.sqrt((1 - 1 / k) / k / max(n, 1)) if pooled else None,
+        "null_mean": null if pooled else None,
+        "null_p95": null + 1.645 * np.sqrt((1 - 1 / k) / k / max(n, 1)) if pooled else None,
         "p_value": 1 / 200 if gap > 2 * error else 0.4,
         "v_information_bits": max(0.0, 2.2 * gap),
         "confident_share": max(0.0, gap - 0.1),
@@ -154,4 +154,6 @@ def _vector_verdicts(metrics: pd.DataFrame) -> pd.DataFrame:
         where = {k: row[k] for k in ("attribute", "artifact", "layer", "defence", "split", "n_subjects")}
         numbers = judged(row["signed_gap"], row["signed_low90"], row["signed_high90"])
         rows.append({"kind": "vectors", "attacker": row["probe"], **where, **numbers})
+    if rows:
+        rows.append({**max(rows, key=lambda r: r["value"]), "attacker": "all"})
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)

@@ -1,0 +1,103 @@
+"""Table `attack_metrics` in; the table of attacks out, as HTML with every name escaped. For pages and reports."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from auditcore.figures.membership import colours
+from auditcore.findings import attack_name, points
+from auditcore.verdict import SYMBOLS, point_rule
+from auditcore.words import NONE, count, counted, escape, known, number, percent, percent_interval, signed
+
+
+def attack_table(metrics: pd.DataFrame, target_fpr: float, passes: Mapping[str, int], needed: int | None) -> str:
+    """One line per attack, best first: AUC, TPR at `target_fpr` with intervals, realised FPR, forward passes per row.
+
+    needed: non-members that would resolve `target_fpr`, said where a value is missing.
+    """
+    rows = points(metrics, target_fpr)
+    auc = metrics[metrics["metric"] == "auc"].set_index("attack")
+    hues = colours(list(dict.fromkeys(metrics["attack"])))
+    body = "".join(_line(row, auc, hues, passes, needed) for row in rows.to_dict("records"))
+    rate = percent(target_fpr, 0 if target_fpr >= 0.01 else 1)
+    head = (
+        f'<tr><th scope="col">attack</th><th scope="col">rows found at {rate} false accusations</th>'
+        '<th scope="col" class="num">AUC</th><th scope="col" class="num">realised</th>'
+        '<th scope="col" class="num">passes</th></tr>'
+    )
+    return f'<div class="ac-scroll"><table class="ac-table at"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+
+
+def _line(row: dict, auc: pd.DataFrame, hues: dict[str, str], passes: Mapping[str, int], needed: int | None) -> str:
+    name = str(row["attack"])
+    area = auc.loc[name] if name in auc.index else None
+    if known(row["value"]):
+        between = percent_interval(row["low"], row["high"])
+        spread = between if between != NONE else "too few for an interval"
+        found = f"<b>{percent(row['value'])}</b> {_bar(row, hues[name])}<small>{spread}</small>"
+    else:
+        more = f" ({count(needed)} needed)" if needed is not None else ""
+        found = f"<small>not resolved by {count(row['n_nonmember'])} non-members{more}</small>"
+    value, between = (NONE, "") if area is None else (number(area["value"]), _between(area["low"], area["high"]))
+    return (
+        f'<tr><th scope="row"><i class="at-dot" style="background:{hues[name]}"></i>{escape(attack_name(name))}</th>'
+        f'<td class="at-found">{found}</td><td class="num">{value}<small>{between}</small></td>'
+        f'<td class="num">{percent(row["realised_fpr"], 2)}</td><td class="num">{count(passes.get(name))}</td></tr>'
+    )
+
+
+def _between(low: object, high: object) -> str:
+    return f"{number(low)} to {number(high)}" if known(low) and known(high) else ""
+
+
+def _bar(row: dict, hue: str) -> str:
+    """A bar from 0 to 100 % with its 95 % interval as a line, no text on it."""
+    value = 100 * float(row["value"])
+    whisker = ""
+    if known(row["low"]) and known(row["high"]):
+        low, high = 100 * float(row["low"]), 100 * float(row["high"])
+        whisker = f'<i class="at-i" style="left:{low:.2f}%;width:{max(high - low, 0.5):.2f}%"></i>'
+    return f'<span class="at-bar"><i style="width:{value:.2f}%;background:{hue}"></i>{whisker}</span>'
+
+
+def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
+    """One line per attacker in the order given: accuracy, gap, both intervals, null band, sizes, verdict.
+
+    rows: seed-averaged rows of `probe_metrics`.
+    """
+    several = rows["layer"].nunique() > 1
+    columns = (
+        *(
+            ("attacker", ""),
+            ("accuracy", "num"),
+            ("guessing", "num"),
+            ("LeakageGap", "num"),
+            ("null mean / 95th", "num"),
+        ),
+        *(("fit / test rows", "num"), ("subjects", "num"), ("verdict", ""), ("point rule", "")),
+    )
+    head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in columns)
+    body = "".join(_probe_line(row, several, budget, n_seeds) for row in rows.to_dict("records"))
+    table = f'<table class="ac-table at"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="ac-scroll">{table}</div>'
+
+
+def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:
+    layer = f"layer {int(row['layer'])}, " if several and known(row["layer"]) else ""
+    seeds = f"{layer}{counted(n_seeds, 'seed')}" + ("" if row["converged"] else ", not converged")
+    verdict = str(row["verdict"]) if isinstance(row["verdict"], str) else "no verdict"
+    rule = "would pass" if point_rule(row["signed_gap"], budget) else "would not pass"
+    accuracy = percent_interval(row["accuracy_low"], row["accuracy_high"])
+    cells = (
+        (percent(row["accuracy"]), accuracy),
+        (percent(row["chance"]), ""),
+        (signed(row["signed_gap"]), _between(row["signed_low90"], row["signed_high90"])),
+        (f"{number(row['null_mean'])} / {number(row['null_p95'])}", f"p {number(row['p_value'])}"),
+        (f"{count(row['n_train'])} / {count(row['n_eval'])}", ""),
+        (count(row["n_subjects"]), ""),
+    )
+    numbers = "".join(f'<td class="num">{value}<small>{under}</small></td>' for value, under in cells)
+    return (
+        f'<tr><th scope="row">{escape(row["artifact"])} · {escape(row["probe"])}<small>{seeds}</small></th>{numbers}'
+        f"<td>{SYMBOLS.get(verdict, '')} {escape(verdict)}</td><td>{rule}</td></tr>"
+    )

@@ -1,0 +1,283 @@
+"""Rows of a membership run, and one of them token by token. In: run, attack, threshold. Out: the lower page part."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from auditcore import findings, words
+from auditcore.figures import tokens as figures
+from auditcore.store import Run
+from auditcore.words import Strong
+from pages import _ui as ui
+
+ROW_KEY = "row"
+PAGE_ROWS, PAGE_TOKENS = 10, 600
+WHO = {"all": "all rows", "member": "trained on", "other": "not trained on", "unknown": "unknown"}
+WHO_SQL = {"all": "true", "member": "member", "other": "not member", "unknown": "member is null"}
+SORT = {
+    "score": ("highest score first", "rank_score desc nulls last, place"),
+    "low": ("lowest score first", "rank_score asc nulls last, place"),
+    "data": ("order of the data", "place"),
+    "long": ("longest first", "n_scored desc, place"),
+}
+
+
+def draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> None:
+    """Draw table and token view as one fragment: choosing a row redraws nothing above it."""
+    if not run.has("token_stats"):
+        ui.empty(
+            "No token statistics yet.", "They are the first stage of a membership audit; the page fills as it works."
+        )
+        return
+    st.fragment(_draw)(run, attack, threshold, skip_first)
+
+
+def _draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> None:
+    ui.section("Rows", "Choose a row to see it token by token; the address of the page names it.")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        who = st.selectbox("Show", list(WHO), format_func=lambda k: WHO[k], key="rows_who", width=170)
+        sort = st.selectbox("Sort", list(SORT), format_func=lambda k: SORT[k][0], key="rows_sort", width=190)
+        label = "Find in row names" if ui.hide_text() or _no_text(run) else "Find in row names and texts"
+        search = st.text_input(label, key="rows_search", max_chars=200, type="search", width=260) or ""
+    ids = _ids(run, attack, who, sort, search)
+    row = _current(run, ids, attack)
+    listed = row if st.session_state.get(ROW_KEY) or st.query_params.get(ROW_KEY) else None
+    page = _table_page(ids, listed, (run.id, attack, who, sort, search))
+    if len(ids):
+        _table(run, attack, threshold, ids[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], row, page)
+    else:
+        ui.empty("No row fits this choice.", "Clear the search or show all rows.")
+    if row is not None:
+        _token_view(run, attack, threshold, skip_first, row, ids, page)
+
+
+# --- which row ---
+
+
+def _current(run: Run, ids: list[str], attack: str) -> str | None:
+    """The row named in the address, else the first of the list with a score. An unknown name is said, not ignored."""
+    asked = st.session_state.get(ROW_KEY) or st.query_params.get(ROW_KEY)
+    if asked and not _exists(run, asked):
+        ui.notice("warning", f"This run has no row '{words.shorten(asked, 60)}'; the first of the list is shown.")
+        asked = None
+    return asked or _first_scored(run, ids, attack)
+
+
+def _first_scored(run: Run, ids: list[str], attack: str) -> str | None:
+    """Rows placed at the top without a ratio open the list, but show little: start with one that has a score."""
+    if not ids or not run.has("membership_scores"):
+        return ids[0] if ids else None
+    some = ids[:500]
+    frame = ui.read(run, "membership_scores", ["example_id", "status"], "attack = ?", [attack])
+    ok = set(frame.loc[frame["status"] == "ok", "example_id"])
+    return next((i for i in some if i in ok), ids[0])
+
+
+def _exists(run: Run, example_id: str) -> bool:
+    return bool(len(_example(str(run.path), run.version("examples"), example_id)))
+
+
+def _table_page(ids: list[str], row: str | None, choice: tuple[Any, ...]) -> int:
+    """Page of the table: it follows the chosen row when the list changes, else stays where the reader left it.
+
+    A new list gets a new pager (a new key), so that its default, the page of the row, counts again.
+    """
+    if st.session_state.get("_rows_choice") != choice:
+        st.session_state["_rows_choice"] = choice
+        _new_pager()
+    pages = max(1, -(-len(ids) // PAGE_ROWS))
+    page = st.session_state.get(_pager_key()) or _page_of(ids, row)
+    return min(int(page), pages)
+
+
+def _page_of(ids: list[str], row: str | None) -> int:
+    return ids.index(row) // PAGE_ROWS + 1 if row in ids else 1
+
+
+def _pager_key() -> str:
+    return f"rows_page_{st.session_state.get('_rows_pager', 0)}"
+
+
+def _new_pager() -> None:
+    st.session_state["_rows_pager"] = st.session_state.get("_rows_pager", 0) + 1
+
+
+def _ids(run: Run, attack: str, who: str, sort: str, search: str) -> list[str]:
+    deep = bool(search) and not ui.hide_text() and not _no_text(run)
+    table = "membership_scores" if run.has("membership_scores") else "examples"
+    found = _ordered(str(run.path), run.version(table), table, attack, who, sort, search.strip(), deep)
+    return found["example_id"].tolist()
+
+
+@st.cache_data(show_spinner=False, max_entries=60)
+def _ordered(
+    path: str, version: str, table: str, attack: str, who: str, sort: str, search: str, deep: bool
+) -> pd.DataFrame:
+    """Ids of the rows to list, in order. Names of tables and orders are ours; what was typed goes in as a parameter."""
+    scores = table == "membership_scores"
+    columns = "rank_score, n_scored" if scores else "null as rank_score, n_tokens as n_scored"
+    inner = f"select example_id, member, {columns}, row_number() over () as place from {table}"
+    inner += " where attack = ?" if scores else ""
+    params: list[Any] = [attack] if scores else []
+    where = WHO_SQL[who]
+    if search:
+        text = (
+            " or example_id in (select example_id from token_stats group by example_id "
+            "having contains(lower(string_agg(token, '' order by position)), lower(?)))"
+        )
+        where += f" and (contains(lower(example_id), lower(?)){text if deep else ''})"
+        params += [search, search] if deep else [search]
+    query = f"select example_id from ({inner}) where {where} order by {SORT[sort][1]}"
+    return Run(Path(path)).sql(query, params, [table, "token_stats"] if deep else [table])
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _example(path: str, version: str, example_id: str) -> pd.DataFrame:
+    return Run(Path(path)).read("examples", where="example_id = ?", params=[example_id], limit=1)
+
+
+def _no_text(run: Run) -> bool:
+    return run.manifest["spec"].get("store_text") == "none"
+
+
+# --- the table ---
+
+
+def _table(run: Run, attack: str, threshold: float | None, ids: list[str], row: str | None, page: int) -> None:
+    frame = _shown(run, attack, threshold, ids)
+    at = ids.index(row) if row in ids else None
+    key = f"rows_table_{page}_{at}"
+    config = {
+        "score": st.column_config.NumberColumn(findings.attack_name(attack), format="%.3f"),
+        "row": st.column_config.TextColumn("row", width="medium"),
+    }
+    ui.table(
+        frame, key, f"{len(frame)} rows of page {page}, with score and truth", column_config=config,
+        on_select=lambda: _pick(key, ids), selection_mode="single-row", height="content", row_height=32,
+        placeholder=words.NONE,
+        selection_default={"selection": {"rows": [at] if at is not None else []}},
+    )  # fmt: skip
+
+
+def _pick(key: str, ids: list[str]) -> None:
+    chosen = (st.session_state.get(key) or {}).get("selection", {}).get("rows", [])
+    if chosen and chosen[0] < len(ids):
+        st.session_state[ROW_KEY] = ids[chosen[0]]
+
+
+def _shown(run: Run, attack: str, threshold: float | None, ids: list[str]) -> pd.DataFrame:
+    """The columns a reader needs, for the rows of one page, in the order of `ids`."""
+    marks = ", ".join("?" * len(ids))
+    if not run.has("membership_scores"):
+        frame = ui.read(run, "examples", ["example_id", "member", "n_tokens"], f"example_id in ({marks})", ids)
+        frame = frame.set_index("example_id").loc[ids].reset_index()
+        return pd.DataFrame({"row": frame["example_id"], "trained on": _truth(frame), "tokens": frame["n_tokens"]})
+    where = f"attack = ? and example_id in ({marks})"
+    frame = ui.read(run, "membership_scores", None, where, [attack, *ids])
+    frame = frame.set_index("example_id").loc[ids].reset_index()
+    says = [findings.called(r, threshold) for r in frame["rank_score"]]
+    shown = {
+        "row": frame["example_id"],
+        "score": frame["score"],
+        "called": [words.NONE if s is None else "training row" if s else "other row" for s in says],
+        "trained on": _truth(frame),
+        "tokens": frame["n_scored"],
+    }
+    if frame["n_errors"].notna().any():
+        shown |= {"errors": frame["n_errors"], "P": frame["p_sum"].round(2), "N": frame["n_sum"].round(2)}
+    return pd.DataFrame({**shown, "note": [_note(s) for s in frame["status"]]})
+
+
+def _truth(frame: pd.DataFrame) -> list[str]:
+    return ["unknown" if pd.isna(m) else "yes" if m else "no" for m in frame["member"]]
+
+
+def _note(status: str) -> str:
+    return "" if status == "ok" else findings.STATUS_WORDS.get(status, status)
+
+
+# --- one row ---
+
+
+def _token_view(
+    run: Run, attack: str, threshold: float | None, skip_first: bool, row: str, ids: list[str], page: int
+) -> None:
+    at = ids.index(row) if row in ids else None
+    _step_buttons(ids, at, page)
+    scores = _score_rows(run, row)
+    mine = next((s for s in scores if s["attack"] == attack), None)
+    name = f"Row {words.isolated(words.shorten(row, 60))}"
+    told = words.escape(findings.score_words(mine, attack, threshold)) if mine else "not scored yet"
+    ui.html(f"<h2>{name}: {told}</h2>")
+    if mine:
+        ui.text(findings.row_sentence(mine, threshold, attack))
+    example = _example(str(run.path), run.version("examples"), row).iloc[0]
+    total = int(example["n_tokens"])
+    if total == 0:
+        ui.empty("This row has no tokens: its text is empty.")
+        return
+    if bool(example["truncated"]):
+        ui.notice("warning", "This row was longer than the maximum length and was cut at its end.")
+    first = _token_page(row, total)
+    tokens = _tokens(run, row, first)
+    hidden = ui.hide_text() or _no_text(run)
+    st.html(figures.token_map(tokens, hide_text=hidden, skip_first=skip_first) + figures.legend(hidden))
+    ui.quiet(figures.tokens_sentence(tokens, total, skip_first))
+    zone = next((s for s in scores if s["attack"] == "ez"), None)
+    if zone is not None and zone["status"] not in ("no_evidence", "no_errors"):
+        st.html(figures.pn_bar(zone["p_sum"], zone["n_sum"]))
+    with st.expander("The numbers behind the map", expanded=False):
+        _numbers(tokens, hidden)
+
+
+def _step_buttons(ids: list[str], at: int | None, page: int) -> None:
+    def go(step: int) -> None:
+        row = ids[0 if at is None else at + step]
+        if _page_of(ids, row) != page:
+            _new_pager()
+        st.session_state[ROW_KEY] = row
+
+    pages = max(1, -(-len(ids) // PAGE_ROWS))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if pages > 1:
+            st.pagination(pages, default=page, key=_pager_key())
+        st.button("Previous row", on_click=go, args=(-1,), disabled=at in (None, 0), shortcut="alt+left")
+        st.button("Next row", on_click=go, args=(1,), disabled=at is None or at + 1 >= len(ids), shortcut="alt+right")
+        st.text_input(
+            "Row", key=ROW_KEY, bind="query-params", label_visibility="collapsed", width=220, max_chars=500,
+            placeholder="name of a row", help="The row shown; part of the address of this page.",
+        )  # fmt: skip
+    where = "" if at is None else f"{words.count(at + 1)} of {words.counted(len(ids), 'row')} in this list"
+    ui.quiet([Strong(where)] if where else "The row shown is not part of the list above.")
+
+
+def _score_rows(run: Run, row: str) -> list[dict[str, Any]]:
+    if not run.has("membership_scores"):
+        return []
+    return ui.read(run, "membership_scores", None, "example_id = ?", [row]).to_dict("records")  # type: ignore[return-value]
+
+
+def _tokens(run: Run, row: str, first: int) -> pd.DataFrame:
+    where = "example_id = ? and position between ? and ?"
+    return ui.read(run, "token_stats", None, where, [row, first, first + PAGE_TOKENS - 1], "position")
+
+
+def _token_page(row: str, total: int) -> int:
+    pages = -(-total // PAGE_TOKENS)
+    if pages < 2:
+        return 0
+    ui.quiet(f"{words.count(total)} tokens, {PAGE_TOKENS} on each page.")
+    return (st.pagination(pages, key=f"tokens_page_{row}") - 1) * PAGE_TOKENS
+
+
+def _numbers(tokens: pd.DataFrame, hidden: bool) -> None:
+    frame = figures.token_table(tokens, hidden)
+    config: dict[str, Any] = {
+        "p after": st.column_config.NumberColumn("probability after fine-tuning", format="%.2e"),
+        "p before": st.column_config.NumberColumn("before", format="%.2e"),
+        "shift, nats": st.column_config.NumberColumn(format="%.3f"),
+    }
+    ui.table(frame, "token_numbers", f"{len(frame)} tokens with both probabilities", column_config=config, height=420)
+    ui.download_csv(frame, "tokens.csv", "token_csv")

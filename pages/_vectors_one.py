@@ -1,0 +1,158 @@
+"""One artifact of a vectors run, closely. In: run, attackers, attribute, artifact, layer. Out: the lower page part."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from auditcore import findings, words
+from auditcore.errors import AuditError
+from auditcore.figures import projection
+from auditcore.figures import vectors as figures
+from auditcore.spec import ARTIFACTS
+from auditcore.store import Run
+from pages import _ui as ui
+
+WHERE = "p.attribute = ? and p.artifact = ? and p.layer = ? and p.probe = ? and p.split = ? and p.defence = 'none'"
+
+
+def draw(run: Run, rows: pd.DataFrame, attribute: str, artifact: str, layer: int, split: str) -> None:
+    """Draw confusion, recall, projection and the facts of one artifact, for its strongest probe."""
+    mine = rows[(rows["artifact"] == artifact) & (rows["layer"] == layer)]
+    if mine.empty:
+        return
+    best = mine.iloc[0]
+    meaning = ARTIFACTS.get(artifact, "")
+    ui.section(
+        f"{artifact}, layer {layer}",
+        f"{meaning[:1].upper()}{meaning[1:]}. Shown: the {best['probe']} probe, the stronger.",
+    )
+    if run.has("predictions"):
+        key = (attribute, artifact, layer, str(best["probe"]), split)
+        _who(run, key, best)
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        _projection(run, attribute, artifact, layer, split)
+    with right:
+        _facts(run, best)
+
+
+# --- who is given away ---
+
+
+def _who(run: Run, key: tuple, best: pd.Series) -> None:
+    cells = _cells(str(run.path), run.version("predictions"), key)
+    if cells.empty:
+        ui.empty("No predictions are stored for this attacker.")
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        matrix = _matrix(cells)
+        caption = findings.confusion_sentence(matrix)
+        ui.chart_title("Who is taken for whom", caption)
+        ui.chart(figures.confusion_figure(matrix), "confusion", f"Confusion matrix. {words.plain(caption)}")
+    with right:
+        recalls = figures.class_recalls(_recalls(str(run.path), run.version("predictions"), key))
+        ui.chart_title(
+            "How often each class is named correctly", "95 % intervals (Wilson) over subjects, seeds averaged."
+        )
+        ui.chart(figures.recall_figure(recalls, float(best["chance"])), "recall", "Recall of each class")
+
+
+def _matrix(cells: pd.DataFrame) -> pd.DataFrame:
+    names = sorted(set(cells["actual"]) | set(cells["predicted"]))
+    matrix = cells.pivot_table(index="actual", columns="predicted", values="n", aggfunc="sum", fill_value=0.0)
+    return matrix.reindex(index=names, columns=names, fill_value=0.0)
+
+
+@st.cache_data(show_spinner=False, max_entries=60)
+def _cells(path: str, version: str, key: tuple) -> pd.DataFrame:
+    query = f"""
+        with mine as (select * from predictions p where {WHERE})
+        select actual::varchar as actual, predicted::varchar as predicted,
+               count(*)::double / (select count(distinct seed) from mine) as n
+        from mine group by 1, 2
+    """
+    return Run(Path(path)).sql(query, list(key), ["predictions"])
+
+
+@st.cache_data(show_spinner=False, max_entries=60)
+def _recalls(path: str, version: str, key: tuple) -> pd.DataFrame:
+    query = f"""
+        select p.actual::varchar as name, avg((p.actual = p.predicted)::double) as recall,
+               count(distinct coalesce(e."group"::varchar, p.example_id)) as n
+        from predictions p left join examples e on e.example_id = p.example_id
+        where {WHERE} group by 1 order by 1
+    """
+    return Run(Path(path)).sql(query, list(key), ["predictions", "examples"])
+
+
+# --- the vectors themselves ---
+
+
+def _projection(run: Run, attribute: str, artifact: str, layer: int, split: str) -> None:
+    ui.chart_title(f"{artifact} on its two widest directions")
+    file = run.path / "vectors" / f"{artifact}-layer{layer}.safetensors"
+    if not file.exists():
+        ui.empty("The vectors of this artifact were not kept with the run.", "Run the audit here to see them.")
+        return
+    stat = file.stat()
+    try:
+        drawn, labels = _projected(
+            str(run.path), f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}", file.name, attribute, split
+        )
+    except AuditError as error:
+        ui.notice("error", str(error))
+        return
+    shown = projection.Projection(**drawn)
+    classes = sorted(labels.dropna().unique().tolist())
+    ui.quiet(
+        findings.projection_sentence(len(shown.points), shown.total, shown.not_finite, shown.width, shown.explained)
+    )
+    if len(classes) > 6:
+        ui.quiet(f"{len(classes)} classes share 6 colours and signs; the tables tell them apart.")
+    fig = figures.projection_figure(shown, labels, classes)
+    ui.chart(
+        fig,
+        "projection",
+        f"{len(shown.points)} vectors on two principal components, coloured by {len(classes)} classes",
+    )
+
+
+@st.cache_data(show_spinner="Projecting the vectors", max_entries=20)
+def _projected(path: str, version: str, file: str, attribute: str, split: str) -> tuple[dict[str, Any], pd.Series]:
+    run = Run(Path(path))
+    examples = run.read("examples")
+    rows = np.flatnonzero((examples["split"] == split).to_numpy(dtype=bool, na_value=False))
+    if not len(rows):
+        rows = np.arange(len(examples))
+    drawn = projection.project(run.path / "vectors" / file, rows)
+    labels = examples[attribute].iloc[drawn.points["row"]].reset_index(drop=True).astype("str")
+    return vars(drawn), labels
+
+
+# --- facts ---
+
+
+def _facts(run: Run, best: pd.Series) -> None:
+    ui.chart_title("What stands behind these numbers")
+    spec = run.manifest["spec"]
+    prints = run.manifest.get("fingerprints") or {}
+    model = (spec.get("model") or {}).get("source") or "vectors from a file"
+    pairs = [
+        ("test subjects", words.count(best["n_subjects"])),
+        ("rows to test on", words.count(best["n_eval"])),
+        ("rows to fit on", words.count(best["n_train"])),
+        ("classes", words.count(best["n_classes"])),
+        ("seeds", ", ".join(str(s) for s in spec.get("seeds") or [])),
+        ("V-information", f"{words.number(best['v_information_bits'], 2)} bits"),
+        ("p against chance", f"{words.number(best['p_value'], 3)} (labels permuted by subject)"),
+        ("probe converged", "yes" if best["converged"] else "no: read with care"),
+        ("model", words.shorten(model, 40)),
+        ("template", words.shorten(str(spec.get("template") or "the default"), 40)),
+        ("template print", str(prints.get("template", words.NONE))[:16]),
+    ]
+    ui.facts(pairs)
+    ui.chart_title("Near certainty", findings.confident_sentence(best))

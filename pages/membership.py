@@ -1,0 +1,206 @@
+"""Which training rows does the model give away, and at which tokens? In: the chosen run. Out: the page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from auditcore import findings, words
+from auditcore.figures import membership as figures
+from auditcore.figures import tables as html_tables
+from auditcore.figures import tokens as token_figures
+from auditcore.store import Run
+from pages import _live, _membership_rows
+from pages import _ui as ui
+
+TABLES = ("examples", "token_stats", "membership_scores", "attack_metrics", "roc", "verdicts")
+ATTACK_KEY, FPR_KEY = "attack", "fpr"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the page shows of a run."""
+
+    attack: str
+    target_fpr: float
+    threshold: float | None
+    skip_first: bool
+
+
+def main() -> None:
+    """Draw the page for the run chosen in the sidebar."""
+    run = ui.current_run()
+    if run is None or run.kind != "membership":
+        _other(run)
+        return
+    metrics = ui.read(run, "attack_metrics") if run.has("attack_metrics") else None
+    ui.head("Remembered rows", findings.membership_finding(metrics))
+    ui.run_warnings(run)
+    st.html(token_figures.style())
+    if run.has("verdicts"):
+        _verdict(ui.read(run, "verdicts"))
+    choice = _choose(run, metrics)
+    notes = None
+    if metrics is not None and len(metrics):
+        notes = _attacks(run, metrics, choice)
+    if run.has("membership_scores"):
+        _distributions(run, choice)
+    _membership_rows.draw(run, choice.attack, choice.threshold, choice.skip_first)
+    if notes is not None and metrics is not None:
+        # Last, since it imports scipy: the page stands before it is there.
+        with notes:
+            for note in _unresolved(run.version("attack_metrics"), str(run.path)):
+                ui.quiet(note)
+    _live.watch(run, TABLES)
+
+
+def _other(run: Run | None) -> None:
+    ui.head("Remembered rows")
+    if run is None:
+        ui.empty("There is no run yet.", "Start a membership audit on the page New audit.")
+        return
+    kind = ui.KIND_NAMES.get(run.kind, run.kind)
+    ui.empty(
+        f"The chosen run answers another question ({kind}).",
+        "Choose a membership run at the left, or start one on the page New audit.",
+    )
+
+
+def _verdict(verdicts: pd.DataFrame) -> None:
+    """The run's verdict over all declared attacks, in words beside its pill."""
+    if verdicts.empty:
+        return
+    combined = verdicts[verdicts["attacker"] == "all"]
+    line = (combined if len(combined) else verdicts).iloc[0]
+    name = str(line["verdict"]) if len(combined) or len(verdicts) == 1 else findings.overall(verdicts)
+    spread = words.interval(line["low"], line["high"])
+    numbers = f"found minus falsely accused at 1{words.THIN}%: {words.signed(line['value'])}"
+    numbers += f", 90 % interval {spread}" if spread != words.NONE else ""
+    n = words.counted(int(line["n_subjects"]), "subject") if words.known(line["n_subjects"]) else "no subjects"
+    rest = f"{numbers} · {n} · budget {line['budget']:g} · over all declared attacks"
+    meaning = findings.MEANINGS.get(name, "")
+    ui.html(
+        f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;{words.escape(rest)}'
+        f"<br>{words.escape(meaning[:1].upper() + meaning[1:])}.</p>"
+    )
+
+
+def _choose(run: Run, metrics: pd.DataFrame | None) -> Choice:
+    """Pickers of attack and false-positive rate, both in the address of the page."""
+    spec = run.manifest["spec"]
+    attacks = list(metrics["attack"].unique()) if metrics is not None and len(metrics) else list(spec["attacks"])
+    rates = [float(f) for f in spec["target_fprs"]]
+    if metrics is not None and len(metrics):
+        rates = sorted(metrics["target_fpr"].dropna().unique().tolist()) or rates
+    options = {f"{100 * f:g}": f for f in rates}
+    default = (findings.finest_fpr(metrics) if metrics is not None else None) or findings.HEADLINE_FPR
+    start = f"{100 * default:g}"
+    left, right = st.columns([1, 1], vertical_alignment="bottom")
+    with left:
+        attack = st.segmented_control(
+            "Attack", attacks, default=attacks[0], key=ATTACK_KEY, bind="query-params",
+            format_func=findings.attack_name, required=True,
+        )  # fmt: skip
+    with right:
+        rate = st.segmented_control(
+            "Other rows falsely accused, %", list(options), key=FPR_KEY, bind="query-params", required=True,
+            default=start if start in options else next(iter(options)),
+        )  # fmt: skip
+    attack = attack if attack in attacks else attacks[0]
+    fpr = options.get(str(rate), default)
+    threshold = None
+    if metrics is not None and len(metrics):
+        rows = findings.points(metrics, fpr)
+        rows = rows[(rows["attack"] == attack) & rows["value"].notna()]
+        threshold = float(rows["threshold"].iloc[0]) if len(rows) and words.known(rows["threshold"].iloc[0]) else None
+    return Choice(attack, fpr, threshold, bool(spec.get("skip_first", True)))
+
+
+def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
+    """ROC and the table of attacks side by side. Returns the place for notes that are filled in later."""
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        drawn = figures.Curves(**_curves(run.version("roc"), str(run.path))) if run.has("roc") else None
+        if drawn is not None and len(drawn.points):
+            caption = findings.roc_sentence(metrics, len(drawn.points), drawn.realisable)
+            ui.chart_title(_roc_title(metrics, choice), caption)
+            fig = figures.roc_figure(drawn, choice.target_fpr)
+            ui.chart(fig, "roc", f"Log-log ROC of {len(metrics['attack'].unique())} attacks. {words.plain(caption)}")
+            _left_out(drawn)
+        else:
+            ui.empty("No ROC: it takes rows known to be members and rows known not to be.")
+    with right:
+        ui.chart_title("What each attack finds", "95 % intervals by bootstrap; passes: runs of a model per row.")
+        st.html(html_tables.attack_table(metrics, choice.target_fpr, _passes(), None))
+        return st.container()
+
+
+def _roc_title(metrics: pd.DataFrame, choice: Choice) -> str:
+    ranked = findings.points(metrics, choice.target_fpr).dropna(subset=["value"])
+    if ranked.empty:
+        return f"{words.percent(choice.target_fpr, 1)} false accusations cannot be shown with so few other rows"
+    best = ranked.iloc[0]
+    name = findings.attack_name(best["attack"])
+    return f"{name} finds {words.percent(best['value'], 0)} while accusing {findings.alarms(choice.target_fpr)} falsely"
+
+
+def _left_out(drawn: figures.Curves) -> None:
+    parts = []
+    if drawn.no_hits:
+        parts.append(f"{words.counted(drawn.no_hits, 'threshold')} that find nothing lie below the axis")
+    if drawn.not_finite:
+        parts.append(f"{words.counted(drawn.not_finite, 'threshold')} without a finite rate not drawn")
+    if drawn.flat:
+        parts.append(f"no curve: {words.listed(drawn.flat)}")
+    if parts:
+        ui.quiet(f"{'; '.join(parts)}.")
+
+
+def _passes() -> dict[str, int]:
+    from auditcore.membership.scores import ATTACKS
+
+    return {name: attack.passes for name, attack in ATTACKS.items()}
+
+
+def _distributions(run: Run, choice: Choice) -> None:
+    """Scores of members against those of non-members."""
+    bins = figures.Histogram(**_histogram(run.version("membership_scores"), str(run.path), choice.attack))
+    if not bins.counts["member"] + bins.counts["nonmember"] + bins.counts["forced"]:
+        return
+    name = findings.attack_name(choice.attack)
+    caption = findings.scores_sentence(bins.counts, choice.attack)
+    ui.chart_title(_distribution_title(bins, name, choice.threshold), caption)
+    fig = figures.scores_figure(bins, choice.attack, choice.threshold)
+    ui.chart(fig, "scores", f"Distribution of {name} scores. {words.plain(caption)}")
+
+
+def _distribution_title(bins: figures.Histogram, name: str, threshold: float | None) -> str:
+    if threshold is None:
+        return f"{name} scores of training rows and of other rows"
+    return f"{name} scores: everything right of the line is called a training row"
+
+
+# Caches hold frames and dicts, keyed by the version of a table: never a class of ours, never a frame as an argument.
+
+
+@st.cache_data(show_spinner=False, max_entries=20)
+def _curves(version: str, path: str) -> dict[str, Any]:
+    run = Run(Path(path))
+    n = run.sql("select max(n_nonmember) as n from attack_metrics", tables=["attack_metrics"])["n"].iloc[0]
+    return vars(figures.curves(run.read("roc", ["attack", "fpr", "tpr"]), int(n)))
+
+
+@st.cache_data(show_spinner=False, max_entries=40)
+def _histogram(version: str, path: str, attack: str) -> dict[str, Any]:
+    columns = ["attack", "member", "score", "status"]
+    return vars(figures.histogram(Run(Path(path)).read("membership_scores", columns, "attack = ?", [attack]), attack))
+
+
+@st.cache_data(show_spinner=False, max_entries=20)
+def _unresolved(version: str, path: str) -> list[list[str]]:
+    return findings.unresolved_notes(Run(Path(path)).read("attack_metrics"))
+
+
+main()

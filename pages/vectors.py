@@ -1,0 +1,202 @@
+"""What can be inferred from which exported vector? In: the chosen run. Out: the page."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+from auditcore import findings, words
+from auditcore.figures import tables as html_tables
+from auditcore.figures import tokens as token_figures
+from auditcore.figures import vectors as figures
+from auditcore.store import Run
+from pages import _live, _vectors_one
+from pages import _ui as ui
+
+TABLES = ("examples", "probe_metrics", "predictions", "verdicts")
+ATTRIBUTE_KEY, ARTIFACT_KEY, LAYER_KEY = "attribute", "artifact", "layer"
+SPLITS = ("bal_test", "bal_val")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the page shows of a run."""
+
+    attribute: str
+    artifact: str
+    layer: int
+    split: str
+    budget: float
+
+
+def main() -> None:
+    """Draw the page for the run chosen in the sidebar."""
+    run = ui.current_run()
+    if run is None or run.kind != "vectors":
+        _other(run)
+        return
+    spec = run.manifest["spec"]
+    metrics = ui.read(run, "probe_metrics") if run.has("probe_metrics") else None
+    if metrics is None or metrics.empty:
+        label = spec["data"]["roles"].get("label", "")
+        ui.head("Exported vectors", findings.vectors_finding(None, str(label), float(spec["budget"])))
+        ui.run_warnings(run)
+        ui.empty("No probe has finished yet.", "The page fills as the run works; its progress stands on New audit.")
+        _live.watch(run, TABLES)
+        return
+    head = st.container()
+    choice = _choose(metrics, float(spec["budget"]))
+    with head:
+        finding = findings.vectors_finding(metrics, choice.attribute, choice.budget, choice.split)
+        ui.head("Exported vectors", finding)
+        ui.run_warnings(run)
+        if run.has("verdicts"):
+            _verdict(ui.read(run, "verdicts"), choice)
+        if choice.split != "bal_test":
+            ui.notice(
+                "warning", "The reserved test rows were not evaluated; these numbers come from the selection split."
+            )
+    st.html(token_figures.style())
+    rows = _attackers(metrics, choice)
+    power_place = _compare(rows, choice, spec)
+    _vectors_one.draw(run, rows, choice.attribute, choice.artifact, choice.layer, choice.split)
+    with power_place:
+        _power(rows, choice, spec)
+    _live.watch(run, TABLES)
+
+
+def _other(run: Run | None) -> None:
+    ui.head("Exported vectors")
+    if run is None:
+        ui.empty("There is no run yet.", "Start an audit of exported vectors on the page New audit.")
+        return
+    kind = ui.KIND_NAMES.get(run.kind, run.kind)
+    ui.empty(
+        f"The chosen run answers another question ({kind}).",
+        "Choose a vectors run at the left, or start one on the page New audit.",
+    )
+
+
+def _choose(metrics: pd.DataFrame, budget: float) -> Choice:
+    """Pickers of attribute, artifact and layer, in the address of the page; only what can be chosen is drawn."""
+    split = next((s for s in SPLITS if (metrics["split"] == s).any()), str(metrics["split"].iloc[0]))
+    attributes = [str(a) for a in metrics["attribute"].unique()]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        attribute = attributes[0]
+        if len(attributes) > 1:
+            attribute = st.selectbox("Sensitive label", attributes, key=ATTRIBUTE_KEY, bind="query-params", width=240)
+        mine = metrics[(metrics["attribute"] == attribute) & (metrics["split"] == split)]
+        best = findings.strongest(metrics, attribute, split)
+        artifacts = [str(a) for a in mine["artifact"].unique()]
+        start = str(best["artifact"].iloc[0]) if len(best) else artifacts[0]
+        artifact = _segmented("Artifact", artifacts, start, ARTIFACT_KEY)
+        layers = [
+            str(v) for v in sorted(int(v) for v in mine.loc[mine["artifact"] == artifact, "layer"].dropna().unique())
+        ]
+        layer = layers[-1] if layers else "-1"
+        if len(layers) > 1:
+            best_layer = best.loc[best["artifact"] == artifact, "layer"]
+            layer = _segmented("Layer", layers, str(int(best_layer.iloc[0])) if len(best_layer) else layer, LAYER_KEY)
+    return Choice(str(attribute), artifact, int(layer), split, budget)
+
+
+def _segmented(label: str, options: list[str], start: str, key: str) -> str:
+    chosen = st.segmented_control(label, options, default=start, key=key, bind="query-params", required=True)
+    return str(chosen) if chosen in options else start
+
+
+def _verdict(verdicts: pd.DataFrame, choice: Choice) -> None:
+    """The verdict over all declared attackers of the attribute, beside its pill."""
+    mine = verdicts[(verdicts["attribute"] == choice.attribute) | verdicts["attribute"].isna()]
+    combined = mine[mine["attacker"] == "all"]
+    if mine.empty:
+        return
+    name = str(combined["verdict"].iloc[0]) if len(combined) == 1 else findings.overall(mine)
+    n = int((mine["attacker"] != "all").sum())
+    meaning = findings.MEANINGS.get(name, "")
+    meaning = meaning[:1].upper() + meaning[1:]
+    rest = f"over all {n} declared attackers, after Holm's correction · budget {choice.budget:g}" if n > 1 else ""
+    ui.html(
+        f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;{words.escape(rest)}'
+        f"<br>{words.escape(meaning)}{'.' if meaning else ''}</p>"
+    )
+
+
+def _attackers(metrics: pd.DataFrame, choice: Choice) -> pd.DataFrame:
+    """All attackers of the attribute at the chosen layer of each artifact, strongest first."""
+    rows = findings.pooled(metrics, choice.attribute, choice.split)
+    return rows.sort_values("signed_gap", ascending=False, kind="stable")
+
+
+def _compare(rows: pd.DataFrame, choice: Choice, spec: dict):
+    """Accuracy and gap of every attacker side by side, the numbers below. Returns the place for the power statement."""
+    several = rows["layer"].nunique() > 2
+    shown = rows[rows["layer"] == choice.layer] if several else rows
+    ui.section(
+        "Every attacker against the budget",
+        f"Probes fitted on exported vectors, read on {words.count(shown['n_eval'].max())} rows they never saw.",
+    )
+    left, right = st.columns(2, gap="large")
+    with left:
+        caption = findings.accuracy_sentence(shown)
+        ui.chart_title(_accuracy_title(shown), caption)
+        fig = figures.accuracy_figure(shown, choice.artifact)
+        ui.chart(fig, "accuracy", f"Accuracy of {len(shown)} attackers. {words.plain(caption)}")
+    with right:
+        caption = findings.gap_sentence(shown.iloc[0])
+        ui.chart_title(_gap_title(shown, choice.budget), caption)
+        fig = figures.gap_figure(shown, choice.budget)
+        ui.chart(fig, "gap", f"LeakageGap of {len(shown)} attackers against the budget. {words.plain(caption)}")
+    missing = figures.not_finite(shown, ["accuracy", "signed_gap"])
+    if missing:
+        ui.notice("warning", f"{words.counted(missing, 'attacker')} without a finite number not drawn.")
+    place = st.container()
+    seeds = len(spec.get("seeds") or [])
+    st.html(html_tables.probe_table(shown, choice.budget, seeds))
+    if several:
+        with st.expander(f"All {len(rows)} attackers, every layer"):
+            st.html(html_tables.probe_table(rows, choice.budget, seeds))
+    ui.quiet(findings.POINT_RULE)
+    ui.download_csv(rows, "probe_metrics.csv", "probe_csv")
+    if several:
+        ui.chart_title("Where in the model it can be read", "95 % intervals; dotted: guessing.")
+        ui.chart(figures.layers_figure(rows, choice.attribute), "layers", "Accuracy over layers")
+    return place
+
+
+def _accuracy_title(rows: pd.DataFrame) -> str:
+    row = rows.iloc[0]
+    return f"{row['artifact']} tells most: {words.percent(row['accuracy'], 0)} named correctly"
+
+
+def _gap_title(rows: pd.DataFrame, budget: float) -> str:
+    over = int((rows["verdict"] == "over budget").sum())
+    within = int((rows["verdict"] == "within budget").sum())
+    if over:
+        return f"{over} of {words.counted(len(rows), 'attacker')} over the budget of {budget:g}"
+    if within == len(rows):
+        return f"All {len(rows)} attackers within the budget of {budget:g}"
+    return f"No attacker is over the budget of {budget:g}; {len(rows) - within} not shown to be within it"
+
+
+def _power(rows: pd.DataFrame, choice: Choice, spec: dict) -> None:
+    row = rows.iloc[0]
+    attackers = len(rows)
+    n, k = int(row["n_subjects"]), int(row["n_classes"])
+    found = _power_of(n, k, choice.budget, attackers, max(1.0, float(row["n_eval"]) / max(n, 1)))
+    ui.quiet(findings.power_sentence(found["p_within"], found["smallest"], found["needed"], n, choice.budget))
+
+
+@st.cache_data(show_spinner=False, max_entries=50)
+def _power_of(n: int, k: int, budget: float, attackers: int, rows_per_subject: float) -> dict:
+    from auditcore.leakage.power import power  # here: scipy is slow to import, and the page stands before it is there
+
+    found = power(n, k, budget, attackers, rows_per_subject)
+    return {
+        "p_within": found.p_within_if_leak_free,
+        "smallest": found.smallest_gap_detectable,
+        "needed": found.subjects_needed,
+    }
+
+
+main()
