@@ -1,0 +1,136 @@
+"""LeakageGap of one artifact, attribute and probe. In: vectors, labels, subjects, splits. Out: rows for the tables.
+
+Accuracy is the mean per-class recall on a class-balanced evaluation set; the signed gap is accuracy - 1/K and
+LeakageGap its absolute value (arXiv 2605.26433). The signed gap is what is resampled and judged: an absolute value
+reads above zero on pure noise. Intervals are over subjects, conditional on the fitted probes; correctness is averaged
+over seeds per row before anything is resampled. Only `bal_test` gives a verdict.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from sklearn.exceptions import ConvergenceWarning
+
+from auditcore.errors import SpecError, did_you_mean
+from auditcore.leakage.cells import make_cell
+from auditcore.leakage.judge import Judged, log_probabilities
+from auditcore.leakage.permutation import null_accuracies
+from auditcore.leakage.probes import PROBES, default_jobs
+from auditcore.verdict import combine, holm
+
+# The tables' columns; the last ones go beyond them: realised precision and shares by class (JSON) of the confident
+# inferences, the settings chosen (JSON), the p-value for Holm's correction, the point rule.
+METRIC_COLUMNS = [
+    *("attribute", "artifact", "layer", "defence", "probe", "seed", "split"),
+    *("n_train", "n_eval", "n_subjects", "n_classes"),
+    *("accuracy", "accuracy_low", "accuracy_high", "chance", "signed_gap", "signed_low90", "signed_high90", "gap"),
+    *("null_mean", "null_p95", "p_value", "v_information_bits", "confident_share", "converged", "verdict"),
+    *("confident_precision", "confident_by_class", "settings"),
+]
+PREDICTION_COLUMNS = [
+    *("example_id", "attribute", "artifact", "layer", "defence", "probe", "seed"),
+    *("split", "actual", "predicted", "probability"),
+]
+VERDICT_COLUMNS = [
+    *("kind", "attribute", "artifact", "layer", "defence", "attacker", "split"),
+    *("budget", "value", "low", "high", "n_subjects", "verdict", "p_over", "point_rule"),
+]
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Rows for the tables `probe_metrics`, `predictions` and `verdicts`, and counted things a page must show."""
+
+    metrics: pd.DataFrame
+    predictions: pd.DataFrame
+    verdicts: pd.DataFrame
+    notes: list[str]
+
+
+def evaluate(
+    vectors: np.ndarray,
+    labels: Sequence[object] | np.ndarray,
+    groups: Sequence[object] | np.ndarray,
+    rows: Mapping[str, np.ndarray],
+    probe: str,
+    seeds: Sequence[int] = (0, 1, 2),
+    n_boot: int = 2000,
+    permutations: int = 199,
+    budget: float = 0.025,
+    seed: int = 0,
+    on_step: Callable[[int, int], None] | None = None,
+    *,
+    attribute: str = "",
+    artifact: str = "",
+    layer: int = 0,
+    defence: str = "none",
+    example_ids: Sequence[str] | None = None,
+    n_jobs: int | None = None,
+) -> ProbeResult:
+    """Fit one probe on `bal_train` and judge it on `bal_val` and `bal_test`.
+
+    vectors: float [n, d]; labels: [n] text; groups: [n] subjects; rows: split -> positions, already balanced, no
+    subject in two of them; seeds: of the probe; seed: of bootstrap and permutations; on_step(done, total) is called
+    after every fit; example_ids: [n], default the 1-based row.
+
+    Metrics: one row per split with `seed` null (seeds averaged) and one per seed. accuracy_low and accuracy_high are
+    a 95 % interval, signed_low90 and signed_high90 the 90 % interval of the verdict. null_mean and null_p95 are
+    accuracies of refits on permuted labels, p_value = (1 + how many reach the accuracy) / (1 + permutations); with
+    permutations = 0 they are null. Verdicts: one row for `bal_test`, none without it; p_over is the one-sided p-value
+    of "the gap is at most the budget", for Holm's correction in `with_overall`.
+
+    Raises DatasetError for rows that cannot be used (see `cells`), SpecError for an unknown probe.
+    """
+    if probe not in PROBES:
+        raise SpecError(f"probe '{probe}' is unknown.{did_you_mean(probe, PROBES)}")
+    cell = make_cell(vectors, labels, groups, rows, " ".join(x for x in (attribute, artifact) if x))
+    jobs, total, train = n_jobs or default_jobs(), len(seeds) + permutations, cell.train
+    tell = on_step or (lambda done, of: None)
+    fits, null = [], {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported in the column `converged`
+        for number, one in enumerate(seeds):
+            fits.append(PROBES[probe](train.vectors, train.codes, train.groups, len(cell.classes), one, n_jobs=jobs))
+            tell(number + 1, total)
+        if permutations:
+            null = null_accuracies(cell, fits, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
+    names = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
+    log_p = {split: log_probabilities(fits, part, cell) for split, part in cell.evaluated.items()}
+    metrics, predictions, verdicts = [], [], []
+    for split in cell.evaluated:
+        judged = Judged(cell, split, log_p, fits, list(seeds), null.get(split), n_boot, budget, seed)
+        metrics += [{**names, **row} for row in judged.metric_rows()]
+        predictions.append(judged.predictions(names, example_ids))
+        if split == "bal_test":
+            verdicts.append({**names, "attacker": probe, **judged.verdict_row()})
+    return ProbeResult(
+        pd.DataFrame(metrics, columns=METRIC_COLUMNS).astype({"seed": "Int64"}),
+        pd.concat(predictions, ignore_index=True)[PREDICTION_COLUMNS],
+        pd.DataFrame(verdicts, columns=VERDICT_COLUMNS),
+        cell.notes,
+    )
+
+
+def with_overall(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdict rows of a run with one row `attacker` = "all" per defence added.
+
+    Its verdict is `verdict.combine` over every row of that defence (each attribute, artifact, layer and probe was
+    declared) after Holm's correction over the same rows; value, low and high are those of the largest gap, and
+    attribute, artifact and layer are null where the rows differ in them.
+    """
+    added = []
+    for _, part in verdicts.groupby("defence", sort=False, dropna=False):
+        worst = part.iloc[int(part["value"].astype(float).to_numpy().argmax())].to_dict()
+        for column in ("attribute", "artifact", "layer"):
+            if part[column].nunique(dropna=False) > 1:
+                worst[column] = None
+        p_over = part["p_over"].astype(float).tolist()
+        verdict = combine(part["verdict"].tolist(), holm(p_over).tolist())
+        added.append(
+            {**worst, "attacker": "all", "verdict": verdict, "p_over": None, "n_subjects": part["n_subjects"].max()}
+        )
+    frame = pd.DataFrame([*verdicts.to_dict("records"), *added], columns=list(verdicts.columns))
+    return frame.astype({"layer": "Int32", "n_subjects": "Int64", "p_over": "float64"})
