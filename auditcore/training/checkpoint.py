@@ -84,6 +84,7 @@ def save_checkpoint(
             if hasattr(model, "peft_config"):
                 model.save_pretrained(new, save_embedding_layers=False)
                 (new / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
+                _sort_modules(new / "adapter_config.json")
             else:
                 model.save_pretrained(new, max_shard_size="1000GB")
             tokenizer.save_pretrained(new)
@@ -212,6 +213,13 @@ def _restore_random(states: dict[str, torch.Tensor], plain: dict[str, Any]) -> N
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _sort_modules(path: Path) -> None:
+    # PEFT keeps them as a set, whose order changes from process to process; equal trainings give equal files.
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["target_modules"] = sorted(config["target_modules"])
+    path.write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from auditcore.training.rows import trained_on_table
 
 OnStep = Callable[[int, int, dict[str, Any]], None]
 
-_WRITING_SHARE = 0.05  # of the time that may go into states and checkpoints nobody asked for
+_WRITING_SHARE = 0.05  # of the time that may go into states
 _KEEP_LAST_EVERY = 60.0  # seconds between copies of `last` that a failure later on would fall back to
 
 
@@ -205,7 +205,8 @@ class Trainer:
 
     def _save_state(self, step: int, state_seconds: float) -> None:
         now = time.monotonic()
-        if now - self.saved_at < max(state_seconds, self.write_seconds / _WRITING_SHARE):
+        wait = max(state_seconds, self.write_seconds / _WRITING_SHARE) if state_seconds > 0 else 0.0
+        if now - self.saved_at < wait:
             return
         save_state(self.state, self.task.key, State(step, self.progress), self.parameters, self.optimizer)
         self.saved_at = time.monotonic()
