@@ -79,7 +79,9 @@ def build_folder(folder: Path, architecture: str = "llama", seed: int = 0) -> Pa
     return folder
 
 
-def build_adapter(folder: Path, base: Path, *, seed: int = 1, name_base: bool = True, scale: float = 0.2) -> Path:
+def build_adapter(
+    folder: Path, base: Path, *, seed: int = 1, scale: float = 0.2, modules_to_save: list[str] | None = None
+) -> Path:
     """Write a LoRA adapter with random weights (a fresh one would change nothing) on the model in `base`."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -90,13 +92,12 @@ def build_adapter(folder: Path, base: Path, *, seed: int = 1, name_base: bool = 
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-        adapted = get_peft_model(
-            model, LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+        shape = LoraConfig(
+            r=4, lora_alpha=8, target_modules="all-linear", modules_to_save=modules_to_save, task_type="CAUSAL_LM"
         )
+        adapted = get_peft_model(model, shape)
         for name, parameter in adapted.named_parameters():
             if "lora_" in name:
                 torch.nn.init.normal_(parameter, std=scale)
-        if not name_base:
-            adapted.peft_config["default"].base_model_name_or_path = None
         adapted.save_pretrained(folder)
     return folder
