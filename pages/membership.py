@@ -75,15 +75,9 @@ def _verdict(verdicts: pd.DataFrame) -> None:
     combined = verdicts[verdicts["attacker"] == "all"]
     line = (combined if len(combined) else verdicts).iloc[0]
     name = str(line["verdict"]) if len(combined) or len(verdicts) == 1 else findings.overall(verdicts)
-    spread = words.interval(line["low"], line["high"])
-    numbers = f"found minus falsely accused at 1{words.THIN}%: {words.signed(line['value'])}"
-    numbers += f", 90 % interval {spread}" if spread != words.NONE else ""
-    n = words.counted(int(line["n_subjects"]), "subject") if words.known(line["n_subjects"]) else "no subjects"
-    rest = f"{numbers} · {n} · budget {line['budget']:g} · over all declared attacks"
-    meaning = findings.MEANINGS.get(name, "")
     ui.html(
-        f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;{words.escape(rest)}'
-        f"<br>{words.escape(meaning[:1].upper() + meaning[1:])}.</p>"
+        f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;'
+        f"{words.sentence_html(findings.excess_sentence(line, name))}</p>"
     )
 
 

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "training": {"errors", "spec", "lm", "training"},
     "figures": {"errors", "spec", "verdict", "words", "findings", "figures"},
     "words": set(),  # numbers and hostile text into plain words and escaped HTML
-    "findings": {"errors", "spec", "verdict", "words", "claims", "membership"},
+    "findings": {"errors", "spec", "verdict", "words", "claims", "membership", "findings"},
     "claims": {"errors", "spec", "verdict", "words"},
     "summary": {"errors", "spec", "verdict", "words", "findings", "store"},
     "report": {"errors", "spec", "verdict", "store", "figures", "findings", "claims", "summary", "words"},

@@ -1,0 +1,82 @@
+"""What the numbers say. In: tables of a run. Out: sentences in plain words, for pages, reports and the command line.
+
+A sentence is a list of strings, some of them `words.Strong`; `words.plain` joins it, `words.sentence_html` escapes it.
+Names that come from the user (attributes, classes, columns) stand in it as written: escape when drawing.
+"""
+
+import pandas as pd
+
+from auditcore.claims import claim
+from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, score_number, share
+from auditcore.findings.membership import (
+    excess_sentence,
+    finest_fpr,
+    membership_finding,
+    points,
+    roc_sentence,
+    scores_sentence,
+    unresolved_notes,
+)
+from auditcore.findings.rows import STATUS_WORDS, called, row_sentence, score_words
+from auditcore.findings.vectors import (
+    POINT_RULE,
+    accuracy_sentence,
+    artifact_words,
+    confident_sentence,
+    confusion_sentence,
+    gap_sentence,
+    pooled,
+    power_sentence,
+    projection_sentence,
+    strongest,
+    vectors_finding,
+)
+from auditcore.verdict import MEANINGS, combine
+
+__all__ = [
+    "HEADLINE_FPR",
+    "MEANINGS",
+    "POINT_RULE",
+    "STATUS_WORDS",
+    "accuracy_sentence",
+    "alarms",
+    "artifact_words",
+    "attack_name",
+    "called",
+    "claim",
+    "confident_sentence",
+    "confusion_sentence",
+    "excess_sentence",
+    "finest_fpr",
+    "gap_sentence",
+    "membership_finding",
+    "overall",
+    "points",
+    "pooled",
+    "power_sentence",
+    "projection_sentence",
+    "roc_sentence",
+    "row_sentence",
+    "score_number",
+    "score_words",
+    "scores_sentence",
+    "share",
+    "strongest",
+    "unresolved_notes",
+    "vectors_finding",
+]
+
+
+def overall(verdicts: pd.DataFrame) -> str:
+    """Return the run's verdict from the table `verdicts`: its own combined line, else the rule without over-claiming.
+
+    The combined line is the one whose attacker is `all`. Without it nothing is called over budget that Holm's
+    correction might take back, unless there is one attacker only.
+    """
+    if verdicts.empty:
+        return "not resolved"
+    combined = verdicts[verdicts["attacker"] == "all"]
+    if len(combined):
+        return combine(combined["verdict"].tolist(), [0.0] * len(combined))
+    each = verdicts["verdict"].tolist()
+    return combine(each) if len(each) == 1 else combine(each, [None] * len(each))

@@ -1,0 +1,58 @@
+"""What all findings share. In: numbers and names. Out: the words a reader knows them by."""
+
+from typing import Any
+
+import pandas as pd
+
+from auditcore.words import counted, known, number
+
+ATTACK_NAMES = {"ez": "EZ"}
+HEADLINE_FPR = 0.01
+
+
+def attack_name(attack: str) -> str:
+    """Return the name a reader knows: "ez" -> "EZ"."""
+    return ATTACK_NAMES.get(attack, attack)
+
+
+def share(rate: object) -> str:
+    """Say a share as a count: 0.846 -> "85 of 100", 0.0019 -> "2 of 1,000"; never a false 0 or 100."""
+    if not known(rate):
+        return "an unknown share"
+    value = float(rate)  # type: ignore[arg-type]
+    if value in (0.0, 1.0):
+        return "all" if value else "none"
+    for base in (100, 1000):
+        if value * base >= 0.5 and round(value * base) < base:
+            return f"{round(value * base)} of {base:,}"
+    return "more than 999 of 1,000" if value > 0.5 else "fewer than 1 of 1,000"
+
+
+def alarms(target_fpr: float) -> str:
+    """Say a false-positive rate in words: 0.01 -> "1 row in 100"."""
+    for base in (100, 1000, 10_000, 100_000):
+        rows = target_fpr * base
+        if abs(rows - round(rows)) < 1e-9 and round(rows) >= 1:
+            return f"{counted(round(rows), 'row')} in {base:,}"
+    return f"{100 * target_fpr:.3g} rows in 100"
+
+
+def score_number(value: object) -> str:
+    """A score or a threshold with the digits it deserves: "4.31", "0.012", "33,057"."""
+    if not known(value):
+        return number(value)
+    size = abs(float(value))  # type: ignore[arg-type]
+    if size >= 1000:
+        return f"{float(value):,.0f}".replace("-", "\u2212")  # type: ignore[arg-type]
+    return number(value, 1 if size >= 100 else 2 if size >= 0.1 or size == 0 else 4)
+
+
+def short(rate: object) -> str:
+    """Like `share`, without repeating what it is out of."""
+    text = share(rate)
+    return text.removesuffix(" of 100")
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a frame as plain dicts."""
+    return frame.to_dict("records")  # type: ignore[return-value]

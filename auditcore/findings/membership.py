@@ -1,0 +1,131 @@
+"""What a membership audit says. In: `attack_metrics`, a line of `verdicts`, counts. Out: sentences."""
+
+from typing import Any
+
+import pandas as pd
+
+from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, share, short
+from auditcore.verdict import MEANINGS
+from auditcore.words import Strong, count, counted, interval, known, listed, percent_interval, signed
+
+
+def points(metrics: pd.DataFrame, target_fpr: float) -> pd.DataFrame:
+    """Rows of `attack_metrics` at one target FPR, best attack first; unresolved ones last."""
+    rows = metrics[(metrics["metric"] == "tpr") & ((metrics["target_fpr"] - target_fpr).abs() < 1e-12)]
+    return rows.sort_values("value", ascending=False, na_position="last", kind="stable")
+
+
+def finest_fpr(metrics: pd.DataFrame, wanted: float = HEADLINE_FPR) -> float | None:
+    """Return the smallest target FPR >= `wanted` at which some attack has a value, or None."""
+    usable = metrics[
+        (metrics["metric"] == "tpr") & metrics["value"].notna() & (metrics["target_fpr"] >= wanted - 1e-12)
+    ]
+    return None if usable.empty else float(usable["target_fpr"].min())
+
+
+def membership_finding(metrics: pd.DataFrame | None, target_fpr: float = HEADLINE_FPR) -> list[str]:
+    """Say what the best attack finds at `target_fpr`, or at the finest rate that this many non-members resolve.
+
+    metrics: table `attack_metrics`, or None while there is none.
+    """
+    if metrics is None or metrics.empty:
+        return ["No rate has been measured yet: this run has no finished operating points."]
+    members, others = int(metrics["n_member"].max()), int(metrics["n_nonmember"].max())
+    if not members or not others:
+        missing = "no rows known to be members" if not members else "no rows known not to be members"
+        return [f"This run has {missing}, so ", Strong("nothing can be said about false accusations"), "."]
+    fpr = finest_fpr(metrics, target_fpr)
+    if fpr is None:
+        return _auc_finding(metrics, others)
+    start = f"At a threshold that falsely accuses {alarms(fpr)}, "
+    if fpr > target_fpr + 1e-12:
+        start = (
+            f"{counted(others, 'non-member')} cannot show a false-accusation rate of {alarms(target_fpr)}. "
+            f"At one that falsely accuses {alarms(fpr)}, "
+        )
+    ranked = points(metrics, fpr).dropna(subset=["value"])
+    best = ranked.iloc[0]
+    name = attack_name(best["attack"])
+    if not _above(best["low"], best["realised_fpr"], best["value"]):
+        between = f" (95 % interval {percent_interval(best['low'], best['high'])})" if known(best["low"]) else ""
+        none = Strong("no attack finds clearly more training rows than that")
+        return [start, none, f": the best, {name}, finds {share(best['value'])}{between}."]
+    found = Strong(f"{name} finds {share(best['value'])} training rows")
+    if len(ranked) < 2:
+        return [start, found, "."]
+    second = ranked.iloc[1]
+    return [start, found, f"; the next best attack, {attack_name(second['attack'])}, finds {short(second['value'])}."]
+
+
+def _auc_finding(metrics: pd.DataFrame, others: int) -> list[str]:
+    auc = metrics[(metrics["metric"] == "auc") & metrics["value"].notna()].sort_values("value", ascending=False)
+    start = f"{counted(others, 'non-member')} resolve no false-accusation rate asked for. "
+    if auc.empty:
+        return [start.strip()]
+    best = auc.iloc[0]
+    told = Strong(f"{attack_name(best['attack'])} ranks the training row first in {share(best['value'])} pairs")
+    return [start, "Over all thresholds, ", told, " of one training row and one other row (guessing: 50)."]
+
+
+def _above(low: object, floor: object, value: object) -> bool:
+    """Clearly above chance: by the interval where there is one, else by twice the floor."""
+    if known(low) and known(floor):
+        return float(low) > float(floor)  # type: ignore[arg-type]
+    return known(value) and float(value) > 2 * float(floor)  # type: ignore[arg-type]
+
+
+def excess_sentence(line: Any, verdict: str) -> list[str]:
+    """The membership verdict in words. line: the row of `verdicts` for all attacks; verdict: its word."""
+    budget = f"a budget of {line['budget']:g}"
+    n = f" {counted(int(line['n_subjects']), 'subject')}." if known(line["n_subjects"]) else ""
+    if not known(line["value"]):
+        return [f"Found minus falsely accused at 1 % could not be measured, so it is not held against {budget}.{n}"]
+    spread = f"90 % interval {interval(line['low'], line['high'])}" if known(line["low"]) else "no interval"
+    meaning = MEANINGS.get(verdict, "no verdict")
+    return [f"Found minus falsely accused at 1 %: {signed(line['value'])}, {spread}, {budget}: {meaning}. "
+            f"Over all declared attacks.{n}"]  # fmt: skip
+
+
+def unresolved_notes(metrics: pd.DataFrame) -> list[list[str]]:
+    """One sentence per target FPR that so few non-members cannot resolve, with how many are needed."""
+    from auditcore.membership.thresholds import needed_nonmembers  # here: scipy is slow to import
+
+    rows = metrics[(metrics["metric"] == "tpr") & metrics["value"].isna()]
+    notes: list[list[str]] = []
+    for fpr, some in rows.groupby("target_fpr"):
+        others = int(some["n_nonmember"].max())
+        if others and int(some["n_member"].max()):
+            needed = Strong(f"{needed_nonmembers(float(fpr)):,} are needed")  # type: ignore[arg-type]
+            rate = f"A false-accusation rate of {alarms(float(fpr))} cannot be shown "  # type: ignore[arg-type]
+            notes.append([rate, f"with {counted(others, 'non-member')}: ", needed, "."])
+    return notes
+
+
+def roc_sentence(metrics: pd.DataFrame, drawn: int, realisable: int) -> list[str]:
+    """Caption of the ROC: which rows stand behind it and what was thinned."""
+    row = metrics.iloc[0]
+    thin = "" if drawn == realisable else f" Drawn with {count(drawn)} of {count(realisable)} thresholds."
+    left = int(metrics["n_no_evidence"].max())
+    out = f" {counted(left, 'row')} without evidence left out." if left else ""
+    n = f"{counted(int(row['n_member']), 'member')}, {counted(int(row['n_nonmember']), 'non-member')}"
+    return [f"{n}. Above the dotted line: better than guessing. Rates over rows, not per person.{out}{thin}"]
+
+
+def scores_sentence(counts: dict[str, int], attack: str) -> list[str]:
+    """Caption of the score distributions. counts: member, nonmember, forced, no_evidence, unknown (numbers of rows)."""
+    parts = [f"{counted(counts['member'], 'member')} and {counted(counts['nonmember'], 'non-member')} drawn."]
+    if counts.get("forced"):
+        forced = f"{counted(counts['forced'], 'row')} placed at the top without a ratio"
+        parts += [
+            " ",
+            Strong(forced),
+            " (the model makes no error there, or lowers no token) stand apart at the right.",
+        ]
+    left = [
+        f"{count(counts[key])} {words}"
+        for key, words in (("no_evidence", "without evidence"), ("unknown", "of unknown membership"))
+        if counts.get(key)
+    ]
+    if left:
+        parts.append(f" Not drawn: {listed(left)}.")
+    return parts

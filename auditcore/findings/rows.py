@@ -1,0 +1,60 @@
+"""What an attack says about one row. In: a line of `membership_scores`, a threshold. Out: sentences."""
+
+from typing import Any
+
+import pandas as pd
+
+from auditcore.findings.common import attack_name, score_number
+from auditcore.words import Strong, known
+
+STATUS_WORDS = {
+    "ok": "scored",
+    "p_zero": "no token raised (P = 0)",
+    "n_zero": "no token lowered (N = 0): placed at the top",
+    "no_errors": "the model makes no error here: placed at the top",
+    "insufficient": "one error, or no shift at all: counts as 0",
+    "no_evidence": "no evidence: too short to score, left out of every rate",
+}
+
+
+def called(rank_score: object, threshold: object) -> bool | None:
+    """Whether a row is called a member at a threshold; None where either is missing (no evidence, not resolved)."""
+    return float(rank_score) >= float(threshold) if known(rank_score) and known(threshold) else None  # type: ignore[arg-type]
+
+
+def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
+    """What the attack says about one row of `membership_scores`, and whether that is right."""
+    if row["status"] == "no_evidence":
+        return [Strong("No evidence"), ": the row is too short to score, so nothing is said about it."]
+    member = _truth(row["member"])
+    truth = "" if member is None else "it was trained on" if member else "it was not trained on"
+    says = called(row["rank_score"], threshold)
+    why = (
+        f" {STATUS_WORDS[row['status']][0].upper()}{STATUS_WORDS[row['status']][1:]}." if row["status"] != "ok" else ""
+    )
+    if says is None:
+        known_truth = f"; {truth}" if truth else "; its membership is unknown"
+        return [Strong("Not judged"), f": this run has no threshold at the chosen rate{known_truth}.{why}"]
+    told = Strong("Called a training row" if says else "Not called a training row")
+    if not truth:
+        return [told, f"; whether it is one is unknown.{why}"]
+    right = says == member
+    tail = f", rightly: {truth}." if right else f", wrongly: {truth}."
+    return [told, tail + why]
+
+
+def score_words(row: Any, attack: str, threshold: object = None) -> str:
+    """The score of one row as a reader sees it: "EZ 4.31 (threshold 1.87)"."""
+    name = attack_name(attack)
+    value = f"{name} {score_number(row['score'])}" if known(row["score"]) else f"no {name} score"
+    limit = float(threshold) if known(threshold) else None  # type: ignore[arg-type]
+    # Beyond any real score: the threshold lies among rows placed at the top.
+    return (
+        value
+        if limit is None
+        else f"{value} (threshold {'beyond every score' if limit > 1e100 else score_number(limit)})"
+    )
+
+
+def _truth(member: object) -> bool | None:
+    return None if member is None or pd.isna(member) else bool(member)  # type: ignore[call-overload]

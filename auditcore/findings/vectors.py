@@ -1,0 +1,139 @@
+"""What an audit of exported vectors says. In: `probe_metrics`, a confusion matrix, counts. Out: sentences."""
+
+from typing import Any
+
+import pandas as pd
+
+from auditcore.findings.common import records, share, short
+from auditcore.verdict import MEANINGS, OVER, SYMBOLS, WITHIN
+from auditcore.words import Strong, count, counted, interval, known, listed, number, percent, percent_interval
+
+
+def strongest(metrics: pd.DataFrame, attribute: str, split: str = "bal_test", defence: str = "none") -> pd.DataFrame:
+    """Seed-averaged rows of `probe_metrics`: the probe with the highest gap per artifact and layer, strongest first."""
+    rows = pooled(metrics, attribute, split, defence).sort_values("signed_gap", ascending=False, kind="stable")
+    return rows.drop_duplicates(["artifact", "layer"])
+
+
+def pooled(metrics: pd.DataFrame, attribute: str, split: str = "bal_test", defence: str = "none") -> pd.DataFrame:
+    """Rows of `probe_metrics` in which seeds are averaged, of one attribute, split and defence."""
+    chosen = (metrics["attribute"] == attribute) & (metrics["split"] == split) & (metrics["defence"] == defence)
+    return metrics[chosen & metrics["seed"].isna()]
+
+
+def vectors_finding(metrics: pd.DataFrame | None, attribute: str, budget: float, split: str = "bal_test") -> list[str]:
+    """Say how often an attacker holding each artifact names the attribute, beside guessing, and what that means.
+
+    metrics: table `probe_metrics`, or None while there is none.
+    """
+    rows = None if metrics is None else strongest(metrics, attribute, split)
+    if rows is None or rows.empty:
+        return ["Nothing has been measured yet: this run has no finished probe."]
+    several = rows["layer"].nunique() > 1
+    rows = rows.drop_duplicates("artifact")  # of each artifact the layer that tells most
+    best = rows.iloc[0]
+    told = Strong(f"{share(best['accuracy'])} subjects")
+    parts: list[str] = ["An attacker holding ", Strong(artifact_words(best, several)), f" names {attribute} correctly "]
+    parts += ["for ", told]
+    others = [f"holding {artifact_words(row, several)} for {short(row['accuracy'])}" for row in records(rows[1:3])]
+    parts.append("".join(f", {other}" for other in others))
+    more = len(rows) - 3
+    parts.append(f" ({counted(more, 'weaker artifact')} below)" if more > 0 else "")
+    parts.append(f"; guessing gives {short(best['chance'])}. ")
+    return [*parts, *_verdict_words(rows, budget, several)]
+
+
+def artifact_words(row: Any, with_layer: bool) -> str:
+    """Name an artifact, with its layer when the run has several."""
+    return f"{row['artifact']} at layer {int(row['layer'])}" if with_layer else str(row["artifact"])
+
+
+def _verdict_words(rows: pd.DataFrame, budget: float, several: bool) -> list[str]:
+    found = list(dict.fromkeys(rows["verdict"].dropna()))
+    which = {1: "It is", 2: "Both are"}.get(len(rows), "All are")
+    if len(found) == 1 and found[0] in (OVER, WITHIN):
+        return [f"{which} ", Strong(f"{found[0].replace('budget', 'the budget')} of {budget:g}"), "."]
+    if found == ["not resolved"]:
+        n = count(rows["n_subjects"].min())
+        return [Strong("Not resolved"), f": {n} test subjects cannot tell on which side of {budget:g} that lies."]
+    parts: list[str] = []
+    for verdict in found:
+        names = listed([artifact_words(r, several) for r in records(rows[rows["verdict"] == verdict])])
+        head = verdict[0].upper() + verdict[1:]
+        parts += [Strong(head), f" ({budget:g}): {names}. " if "budget" in verdict else f": {names}. "]
+    return [*parts[:-1], parts[-1].strip()] if parts else ["No verdict yet."]
+
+
+def accuracy_sentence(rows: pd.DataFrame) -> list[str]:
+    """Caption of the accuracy picture. rows: attackers, strongest first."""
+    best = rows.iloc[0]
+    spread = percent_interval(best["accuracy_low"], best["accuracy_high"])
+    text = f"{best['artifact']}, {best['probe']}: {percent(best['accuracy'])}, 95 % interval {spread}, "
+    text += f"{counted(int(best['n_subjects']), 'subject')}; guessing gives {percent(best['chance'], 0)}. "
+    return [text, "Grey: what the same probe reaches on permuted labels, up to its 95th percentile."]
+
+
+def projection_sentence(drawn: int, total: int, broken: int, width: int, explained: tuple[float, float]) -> list[str]:
+    """Honest caption of the projection: how much is shown, and that it proves nothing."""
+    part = f"A sample of {count(drawn)} of {count(total)}" if drawn + broken < total else f"All {count(drawn)}"
+    left = f" {counted(broken, 'vector')} with a value that is not finite left out." if broken else ""
+    return [
+        f"{part} test vectors. Two of {count(width)} directions hold {percent(sum(explained), 0)} of the variance: ",
+        Strong("classes that mix here may still be told apart"),
+        f", and the probes above decide.{left}",
+    ]
+
+
+def gap_sentence(row: Any) -> list[str]:
+    """One attacker's LeakageGap in words: value, interval, n, verdict and what the verdict means."""
+    symbol = f"{SYMBOLS[row['verdict']]} {row['verdict']}" if row["verdict"] in SYMBOLS else "no verdict"
+    n = counted(int(row["n_subjects"]), "subject")
+    ends = interval(row["signed_low90"], row["signed_high90"])
+    head = f"{row['artifact']}, {row['probe']}: {number(row['signed_gap'])}, 90 % interval {ends} (thick), {n}: "
+    return [head, Strong(symbol), f", {MEANINGS.get(row['verdict'], 'no interval')}."]
+
+
+POINT_RULE = (
+    "Point rule: the estimate alone lies within the budget. It is shown because it is in use; "
+    "it ignores how many subjects stand behind the number, and decides nothing here."
+)
+
+
+def power_sentence(p_within: float, smallest: float, needed: int | None, subjects: int, budget: float) -> list[str]:
+    """What a test of this size could have shown, and how many subjects would do."""
+    parts = [
+        f"With {counted(subjects, 'test subject')}, a vector that leaks nothing is called within {budget:g} ",
+        Strong(f"with probability {number(p_within, 2)}"),
+        f"; the smallest gap this test can tell from 0 is about {number(smallest)}.",
+    ]
+    if needed is not None and needed > subjects:
+        parts += [
+            " ",
+            Strong(f"About {count(needed)} test subjects"),
+            " would let a leak-free vector pass 4 times in 5.",
+        ]
+    return parts
+
+
+def confident_sentence(row: Any) -> list[str]:
+    """How many subjects are named with near certainty, which an average can hide."""
+    if not known(row["confident_share"]):
+        return ["Confident inferences were not measured."]
+    named = Strong(f"{percent(row['confident_share'])} of subjects")
+    return [named, " are named with a calibrated precision of at least 0.9: an average can hide such giveaways."]
+
+
+def confusion_sentence(counts: pd.DataFrame) -> list[str]:
+    """Name the class most often given away and the commonest mix-up. counts: actual × predicted, numbers."""
+    cells = {(str(a), str(p)): float(n) for a, row in counts.iterrows() for p, n in row.items()}
+    totals = {str(a): float(n) for a, n in counts.sum(axis=1).items() if n > 0}
+    recalls = {a: cells.get((a, a), 0.0) / n for a, n in totals.items()}
+    if not recalls:
+        return ["No predictions to show."]
+    top = max(recalls, key=lambda a: recalls[a])
+    parts = [Strong(top), f" is named most often when it is true ({percent(recalls[top], 0)})"]
+    mixed = {(a, p): n / totals[a] for (a, p), n in cells.items() if a != p and a in totals and n > 0}
+    if mixed:
+        actual, predicted = max(mixed, key=lambda pair: mixed[pair])
+        parts.append(f"; the commonest mix-up takes {actual} for {predicted} ({percent(mixed[actual, predicted], 0)})")
+    return [*parts, ". Each row of the picture adds up to 100 %."]
