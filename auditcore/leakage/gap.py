@@ -9,6 +9,7 @@ over seeds per row before anything is resampled. Only `bal_test` gives a verdict
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,16 +20,17 @@ from auditcore.leakage.cells import make_cell
 from auditcore.leakage.judge import Judged, log_probabilities
 from auditcore.leakage.permutation import null_accuracies
 from auditcore.leakage.probes import PROBES, default_jobs
-from auditcore.verdict import combine, holm
+from auditcore.verdict import combine, holm, interval_verdict, point_rule
 
-# The tables' columns; the last ones go beyond them: realised precision and shares by class (JSON) of the confident
-# inferences, the settings chosen (JSON), the p-value for Holm's correction, the point rule.
+# The tables' columns; the last ones of the first and the third go beyond what other tools may rely on: the one-sided
+# p-value of "the gap is at most the budget", realised precision and shares by class (JSON) of the confident inferences,
+# the settings chosen (JSON); and whether the point estimate alone would meet the budget.
 METRIC_COLUMNS = [
     *("attribute", "artifact", "layer", "defence", "probe", "seed", "split"),
     *("n_train", "n_eval", "n_subjects", "n_classes"),
     *("accuracy", "accuracy_low", "accuracy_high", "chance", "signed_gap", "signed_low90", "signed_high90", "gap"),
     *("null_mean", "null_p95", "p_value", "v_information_bits", "confident_share", "converged", "verdict"),
-    *("confident_precision", "confident_by_class", "settings"),
+    *("p_over", "confident_precision", "confident_by_class", "settings"),
 ]
 PREDICTION_COLUMNS = [
     *("example_id", "attribute", "artifact", "layer", "defence", "probe", "seed"),
@@ -42,12 +44,11 @@ VERDICT_COLUMNS = [
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Rows for the tables `probe_metrics`, `predictions` and `verdicts`, and counted things a page must show."""
+    """Rows for the tables `probe_metrics` and `predictions`, and counted things a page must show."""
 
     metrics: pd.DataFrame
     predictions: pd.DataFrame
-    verdicts: pd.DataFrame
-    notes: list[str]
+    warnings: list[str]
 
 
 def evaluate(
@@ -79,8 +80,8 @@ def evaluate(
     Metrics: one row per split with `seed` null (seeds averaged) and one per seed. accuracy_low and accuracy_high are
     a 95 % interval, signed_low90 and signed_high90 the 90 % interval of the verdict. null_mean and null_p95 are
     accuracies of refits on permuted labels, p_value = (1 + how many reach the accuracy) / (1 + permutations); with
-    permutations = 0 they are null. Verdicts: one row for `bal_test`, none without it; p_over is the one-sided p-value
-    of "the gap is at most the budget", for Holm's correction in `with_overall`.
+    permutations = 0 they are null. verdict and p_over stand in the one row of `bal_test` with `seed` null; without
+    `bal_test` there is none.
 
     Raises DatasetError for rows that cannot be used (see `cells`), SpecError for an unknown probe.
     """
@@ -99,38 +100,53 @@ def evaluate(
             null = null_accuracies(cell, fits, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
     names = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
     log_p = {split: log_probabilities(fits, part, cell) for split, part in cell.evaluated.items()}
-    metrics, predictions, verdicts = [], [], []
+    ids = None if example_ids is None else [str(i) for i in example_ids]
+    metrics, predictions = [], []
     for split in cell.evaluated:
         judged = Judged(cell, split, log_p, fits, list(seeds), null.get(split), n_boot, budget, seed)
         metrics += [{**names, **row} for row in judged.metric_rows()]
-        predictions.append(judged.predictions(names, example_ids))
-        if split == "bal_test":
-            verdicts.append({**names, "attacker": probe, **judged.verdict_row()})
+        predictions.append(judged.predictions(names, ids))
     return ProbeResult(
         pd.DataFrame(metrics, columns=METRIC_COLUMNS).astype({"seed": "Int64"}),
         pd.concat(predictions, ignore_index=True)[PREDICTION_COLUMNS],
-        pd.DataFrame(verdicts, columns=VERDICT_COLUMNS),
         cell.notes,
     )
 
 
-def with_overall(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdict rows of a run with one row `attacker` = "all" per defence added.
+def leakage_verdicts(metrics: pd.DataFrame, budget: float) -> pd.DataFrame:
+    """Return the rows of table `verdicts` of a run, from its `probe_metrics` made with the same budget.
 
-    Its verdict is `verdict.combine` over every row of that defence (each attribute, artifact, layer and probe was
-    declared) after Holm's correction over the same rows; value, low and high are those of the largest gap, and
-    attribute, artifact and layer are null where the rows differ in them.
+    One row per attribute, artifact, layer, defence and probe, and one row `attacker` = "all" per defence: its verdict
+    is `verdict.combine` over every row of that defence (all were declared) after Holm's correction over the same rows;
+    its value, low and high are those of the largest gap; attribute, artifact and layer are null where rows differ.
     """
-    added = []
-    for _, part in verdicts.groupby("defence", sort=False, dropna=False):
-        worst = part.iloc[int(part["value"].astype(float).to_numpy().argmax())].to_dict()
-        for column in ("attribute", "artifact", "layer"):
-            if part[column].nunique(dropna=False) > 1:
-                worst[column] = None
-        p_over = part["p_over"].astype(float).tolist()
-        verdict = combine(part["verdict"].tolist(), holm(p_over).tolist())
-        added.append(
-            {**worst, "attacker": "all", "verdict": verdict, "p_over": None, "n_subjects": part["n_subjects"].max()}
-        )
-    frame = pd.DataFrame([*verdicts.to_dict("records"), *added], columns=list(verdicts.columns))
-    return frame.astype({"layer": "Int32", "n_subjects": "Int64", "p_over": "float64"})
+    judged = metrics[metrics["seed"].isna() & (metrics["split"] == "bal_test")]
+    rows: list[dict[str, Any]] = []
+    for _, part in judged.groupby("defence", sort=False):
+        each = [_verdict_row(row, budget) for row in part.to_dict("records")]
+        rows += [*each, _all_row(each)]
+    frame = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+    numbers = dict.fromkeys(("budget", "value", "low", "high", "p_over"), "float64")
+    return frame.astype({"layer": "Int32", "n_subjects": "Int64", "point_rule": "boolean", **numbers})
+
+
+def _verdict_row(row: dict[Any, Any], budget: float) -> dict[str, Any]:
+    low, high, gap = row["signed_low90"], row["signed_high90"], row["signed_gap"]
+    return {
+        **{column: row[column] for column in ("attribute", "artifact", "layer", "defence", "split", "n_subjects")},
+        "kind": "vectors", "attacker": row["probe"], "budget": budget, "value": gap, "low": low, "high": high,
+        "verdict": interval_verdict(low, high, budget), "p_over": row["p_over"],
+        "point_rule": point_rule(gap, budget),
+    }
+
+
+def _all_row(each: list[dict[str, Any]]) -> dict[str, Any]:
+    verdicts = [row["verdict"] for row in each]
+    adjusted = holm([row["p_over"] for row in each]).tolist()
+    worst = dict(max(each, key=lambda row: row["value"]))
+    for column in ("attribute", "artifact", "layer"):
+        if any(row[column] != worst[column] for row in each):
+            worst[column] = None
+    worst["n_subjects"] = max(row["n_subjects"] for row in each)
+    worst["point_rule"] = all(row["point_rule"] for row in each)
+    return {**worst, "attacker": "all", "verdict": combine(verdicts, adjusted), "p_over": min(adjusted)}

@@ -13,7 +13,7 @@ from auditcore.leakage.information import Confident, confident, v_information_bi
 from auditcore.leakage.intervals import Resampled, accuracy_interval, p_at_most, resample
 from auditcore.leakage.permutation import log_prior
 from auditcore.leakage.probes import Fitted, log_softmax
-from auditcore.verdict import interval_verdict, point_rule
+from auditcore.verdict import interval_verdict
 
 
 def log_probabilities(fits: Sequence[Fitted], part: Part, cell: Cell) -> list[np.ndarray]:
@@ -52,33 +52,17 @@ class Judged:
         """Rows of `probe_metrics`: seeds averaged first, then one per seed."""
         correct, extra = self._correct(), [self._information(k) for k in range(len(self.seeds))]
         bits, sure = [e[0] for e in extra], [e[1] for e in extra]
-        first = self._row(self._resampled(correct.mean(axis=0)), None, bits, sure, self.fits)
+        together = self._resampled(correct.mean(axis=0))
+        first = self._row(together, None, bits, sure, self.fits)
         first.update(self._null_columns(first["accuracy"]))
         if self.split == "bal_test":
             first["verdict"] = interval_verdict(first["signed_low90"], first["signed_high90"], self.budget)
+            first["p_over"] = p_at_most(together, first["chance"] + self.budget)
         each = [
             self._row(self._resampled(correct[k]), seed, [bits[k]], [sure[k]], [self.fits[k]])
             for k, seed in enumerate(self.seeds)
         ]
         return [first, *each]
-
-    def verdict_row(self) -> dict[str, Any]:
-        """One row of `verdicts`."""
-        resampled, chance = self._resampled(self._correct().mean(axis=0)), 1 / len(self.cell.classes)
-        low, high = (end - chance for end in accuracy_interval(resampled, 0.90))
-        gap = resampled.accuracy - chance
-        return {
-            "kind": "vectors",
-            "split": self.split,
-            "budget": self.budget,
-            "value": gap,
-            "low": low,
-            "high": high,
-            "n_subjects": self.part.n_subjects,
-            "verdict": interval_verdict(low, high, self.budget),
-            "p_over": p_at_most(resampled, chance + self.budget),
-            "point_rule": point_rule(gap, self.budget),
-        }
 
     def predictions(self, names: dict[str, Any], example_ids: Sequence[str] | None) -> pd.DataFrame:
         """Rows of `predictions`, in data order, seed after seed."""

@@ -1,8 +1,9 @@
 """Attackers on frozen vectors. In: training vectors, class codes, subjects, a seed. Out: a fitted probe, its refits.
 
 Every probe is standardised on its own training rows, and its settings are chosen on inner folds of those rows that
-share no subject; then it is fitted on all of them. `linear` is scikit-learn's multinomial logistic regression (lbfgs,
-float64); `mlp` its two-layer perceptron (256 hidden units, Adam, float32). Both are deterministic for a given seed.
+share no subject; then it is fitted on all of them. `linear` is multinomial logistic regression (the optimum of
+scikit-learn's, float64); `mlp` scikit-learn's two-layer perceptron (256 hidden units, Adam, float32). Both are
+deterministic for a given seed.
 
 The perceptron has no early stopping: an inner stop after a few flat epochs can read "chance" where a leak sits in
 directions of low variance that learning reaches late. It runs a fixed number of epochs on the inner folds, once on
@@ -18,16 +19,15 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_limits
+
+from auditcore.leakage.logistic import fit_logistic
 
 Logits = Callable[[np.ndarray], np.ndarray]  # features [n, f] -> logits float64 [n, K]
 
 FOLDS = 3
 C_GRID = tuple(10.0**e for e in range(-4, 3))
-MAX_ITER = 2000
-TOL = 1e-4  # largest gradient entry at the solution, as scikit-learn counts it
 HIDDEN = 256
 EPOCHS = 25
 BATCH = 128
@@ -58,8 +58,8 @@ def linear(
     """Fit multinomial logistic regression; C from `C_GRID` by inner folds.
 
     vectors: float [n, d], finite; codes: int [n] in 0..n_classes-1; groups: [n] subjects; seed deals the inner folds.
-    With more dimensions than rows the vectors are rotated into the span of the training rows, which leaves the
-    L2-regularised solution as it is. `converged` is False when the final fit needed more than `MAX_ITER` steps.
+    Features are the principal axes of the training rows, a rotation that leaves the L2-regularised solution as it is.
+    `converged` is False when the final fit stopped before its gradient vanished.
     """
     folds = inner_folds(codes, groups, seed)
     parts = []
@@ -69,7 +69,7 @@ def linear(
 
     def score(task: tuple[int, float]) -> np.ndarray:
         train, train_codes, held_out = parts[task[0]]
-        return log_softmax(_logistic(train, train_codes, task[1], n_classes)[0](held_out))
+        return log_softmax(fit_logistic(train, train_codes, task[1], n_classes).logits(held_out))
 
     found = list(in_parallel(score, list(product(range(len(folds)), C_GRID)), n_jobs))
     inner = np.full((len(C_GRID), len(codes), n_classes), np.nan)
@@ -78,12 +78,12 @@ def linear(
     best, accuracy = _best(inner, codes)
     c = C_GRID[best]
     transform = _rotated(vectors)
-    logits, steps = _logistic(transform(vectors), codes, c, n_classes)
+    model = fit_logistic(transform(vectors), codes, c, n_classes)
 
     def refit(features: np.ndarray, new_codes: np.ndarray, new_seed: int) -> Logits:
-        return _logistic(features, new_codes, c, n_classes)[0]
+        return fit_logistic(features, new_codes, c, n_classes).logits
 
-    return Fitted(transform, logits, refit, {"C": c, "iterations": steps}, steps < MAX_ITER, accuracy)
+    return Fitted(transform, model.logits, refit, {"C": c, "steps": model.steps}, model.converged, accuracy)
 
 
 def mlp(
@@ -196,13 +196,20 @@ def _standardised(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda vectors: (vectors.astype(np.float64) - mean) * scale
 
 
+def _principal_axes(standard: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (axes [d, min(n, d)], variances) of standardised rows; the axes span them exactly."""
+    n, width = standard.shape
+    span = np.linalg.qr(standard.T)[0] if width > n else None
+    inside = standard if span is None else standard @ span
+    variances, axes = np.linalg.eigh(inside.T @ inside / n)
+    return (axes if span is None else span @ axes), np.maximum(variances, 0.0)
+
+
 def _rotated(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Standardised; with more columns than rows, in the coordinates of the training rows' span (exact for L2)."""
+    """Standardised, in the coordinates of the training rows' principal axes, float64."""
     standardise = _standardised(train)
-    if train.shape[1] <= train.shape[0]:
-        return standardise
-    basis = np.linalg.svd(standardise(train), full_matrices=False)[2].T
-    return lambda vectors: standardise(vectors) @ basis
+    axes = _principal_axes(standardise(train))[0]
+    return lambda vectors: standardise(vectors) @ axes
 
 
 def _standardised_single(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -213,13 +220,11 @@ def _standardised_single(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray
 def _whitened(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Principal axes of the standardised training rows, each scaled to deviation 1 (slightly less for the smallest)."""
     standardise = _standardised(train)
-    _, singular, axes = np.linalg.svd(standardise(train), full_matrices=False)
-    variance = singular**2 / len(train)
-    kept = variance > 1e-10 * max(float(variance.max()), np.finfo(float).tiny)
+    axes, variances = _principal_axes(standardise(train))
+    kept = variances > 1e-10 * max(float(variances.max()), np.finfo(float).tiny)
     if not kept.any():  # every column is constant
         return lambda vectors: np.zeros((len(vectors), 1), dtype=np.float32)
-    variance = variance[kept]
-    basis = axes[kept].T / np.sqrt(variance + SHRINKAGE * variance.mean())
+    basis = axes[:, kept] / np.sqrt(variances[kept] + SHRINKAGE * variances[kept].mean())
     return lambda vectors: (standardise(vectors) @ basis).astype(np.float32)
 
 
@@ -227,21 +232,6 @@ INPUTS = {"standardised": _standardised_single, "whitened": _whitened}
 
 
 # --- models ---
-
-
-def _logistic(
-    features: np.ndarray, codes: np.ndarray, c: float, n_classes: int, tol: float = TOL
-) -> tuple[Logits, int]:
-    """Return (logits of the fitted regression, steps of lbfgs)."""
-    model = LogisticRegression(C=c, tol=tol, max_iter=MAX_ITER).fit(features, codes)
-    weights, bias = model.coef_, model.intercept_
-    if len(model.classes_) == 2:  # scikit-learn keeps one row for two classes
-        weights, bias = np.vstack([np.zeros_like(weights), weights]), np.append(0.0, bias)
-
-    def logits(new: np.ndarray) -> np.ndarray:
-        return _spread(new @ weights.T + bias, model.classes_, n_classes)
-
-    return logits, int(model.n_iter_.max())
 
 
 class _Perceptron:
@@ -264,12 +254,3 @@ class _Perceptron:
             return np.hstack([np.zeros_like(out), out]) if out.shape[1] == 1 else out
 
         return logits
-
-
-def _spread(logits: np.ndarray, present: np.ndarray, n_classes: int) -> np.ndarray:
-    """Put logits of the classes seen in training into their places; a class never seen is never named."""
-    if len(present) == n_classes:
-        return logits
-    full = np.full((len(logits), n_classes), logits.min() - 30.0)
-    full[:, present] = logits
-    return full
