@@ -182,8 +182,8 @@ def _probe(
             on_step=on_progress,
             **where,
         )
-        for text in result.warnings:
-            context.warn(f"{name}: {text}")
+        known = context.run.manifest["data"]["notes"]
+        context.record(data={"notes": known + [text for text in result.warnings if text not in known]})
         _append(context, "probe_metrics", result.metrics, {**where, "probe": probe})
         _append(context, "predictions", result.predictions, {**where, "probe": probe})
 
@@ -204,6 +204,8 @@ def _verdicts(context: Context) -> None:
     spec, run = context.spec, context.run
     assert isinstance(spec, VectorsSpec)
     verdicts = leakage_verdicts(run.read("probe_metrics"), spec.budget)
+    if verdicts.empty:
+        context.warn("There are no bal_test rows, so nothing is judged: bal_val chooses, bal_test decides.")
     run.write("verdicts", verdicts)
     context.record(claim=claim(run.manifest, verdicts))
 
