@@ -87,13 +87,15 @@ def _lines(verdicts: pd.DataFrame, quantity: str) -> str:
     """All verdict lines in one phrase; nothing is left out, the strongest first."""
     if not len(verdicts):
         return "no verdict, since no rate could be measured"
-    ordered = verdicts.sort_values("value", ascending=False, na_position="last", kind="stable")
+    combined, each = verdicts[verdicts["attacker"] == "all"], verdicts[verdicts["attacker"] != "all"]
+    ordered = each.sort_values("value", ascending=False, na_position="last", kind="stable")
     phrases = []
     for line in ordered.to_dict("records"):
         where = " ".join(str(line[k]) for k in ("attribute", "artifact") if isinstance(line.get(k), str))
         who = f"{where + ' ' if where else ''}{line['attacker']}"
         value = f"{signed(line['value'])} (90 % interval {interval(line['low'], line['high'])})"
         phrases.append(f"{who} {value if known(line['value']) else 'not measurable'}, {line['verdict']}")
+    phrases += [f"all together, {v}" for v in combined["verdict"]] if len(each) > 1 else []
     return f"{quantity} against a budget of {ordered['budget'].iloc[0]:g}: {'; '.join(phrases)}"
 
 

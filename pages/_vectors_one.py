@@ -156,3 +156,4 @@ def _facts(run: Run, best: pd.Series) -> None:
     ]
     ui.facts(pairs)
     ui.chart_title("Near certainty", findings.confident_sentence(best))
+    ui.facts([(words.shorten(name, 30), words.percent(share)) for name, share in findings.confident_by_class(best)])

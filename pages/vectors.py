@@ -106,19 +106,21 @@ def _segmented(label: str, options: list[str], start: str, key: str) -> str:
 
 
 def _verdict(verdicts: pd.DataFrame, choice: Choice) -> None:
-    """The verdict over all declared attackers of the attribute, beside its pill."""
-    mine = verdicts[(verdicts["attribute"] == choice.attribute) | verdicts["attribute"].isna()]
+    """The run's verdict over all declared attackers, beside its pill."""
+    mine = verdicts[verdicts["defence"].fillna("none") == "none"]
     combined = mine[mine["attacker"] == "all"]
     if mine.empty:
         return
-    name = str(combined["verdict"].iloc[0]) if len(combined) == 1 else findings.overall(mine)
-    n = int((mine["attacker"] != "all").sum())
+    name = str(combined["verdict"].iloc[0]) if len(combined) else findings.overall(mine)
+    each = mine[mine["attacker"] != "all"]
+    labels = each["attribute"].nunique()
+    rest = f"over all {len(each)} declared attackers" if len(each) > 1 else "for the one declared attacker"
+    rest += f" on {labels} sensitive labels" if labels > 1 else ""
+    rest += ", after Holm's correction" if len(each) > 1 else ""
     meaning = findings.MEANINGS.get(name, "")
-    meaning = meaning[:1].upper() + meaning[1:]
-    rest = f"over all {n} declared attackers, after Holm's correction · budget {choice.budget:g}" if n > 1 else ""
     ui.html(
-        f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;{words.escape(rest)}'
-        f"<br>{words.escape(meaning)}{'.' if meaning else ''}</p>"
+        f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;'
+        f"{words.escape(meaning[:1].upper() + meaning[1:])}: {words.escape(rest)}, budget {choice.budget:g}.</p>"
     )
 
 

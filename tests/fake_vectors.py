@@ -1,5 +1,6 @@
 """A fake vectors run. In: a folder, sizes, a seed. Out: the run, numbers drawn from a seeded generator."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,10 @@ def _probe_metrics(
         sizes = {"split": split, "n_train": n_train, "n_eval": n, "n_subjects": n, "n_classes": k, "chance": 1 / k}
         per_seed = [(s, float(part["right"].mean())) for s, part in cell.groupby("seed")]
         for seed, accuracy in [(None, float(np.mean([a for _, a in per_seed]))), *per_seed]:
-            rows.append({**base, "seed": seed, **sizes, **_gap_columns(accuracy, k, n, rng, seed is None)})
+            numbers = _gap_columns(accuracy, k, n, rng, seed is None)
+            sure = {name: round(numbers["confident_share"] * (0.5 + i / k), 6) for i, name in enumerate(recipe.classes)}
+            extra = {"confident_precision": 0.93, "confident_by_class": json.dumps(sure), "settings": "{}"}
+            rows.append({**base, "seed": seed, **sizes, **numbers, **extra})
     return pd.DataFrame(rows).astype({"seed": "Int32", "layer": "int32"})
 
 
@@ -138,8 +142,8 @@ def _gap_columns(accuracy: float, k: int, n: int, rng: np.random.Generator, pool
         "signed_low90": low if pooled else None,
         "signed_high90": high if pooled else None,
         "gap": abs(gap),
-        "null_mean": null if pooled else None,
-        "null_p95": null + 1.645 * np.sqrt((1 - 1 / k) / k / max(n, 1)) if pooled else None,
+        "null_mean": 1 / k + null if pooled else None,
+        "null_p95": 1 / k + null + 1.645 * np.sqrt((1 - 1 / k) / k / max(n, 1)) if pooled else None,
         "p_value": 1 / 200 if gap > 2 * error else 0.4,
         "v_information_bits": max(0.0, 2.2 * gap),
         "confident_share": max(0.0, gap - 0.1),
@@ -155,5 +159,6 @@ def _vector_verdicts(metrics: pd.DataFrame) -> pd.DataFrame:
         numbers = judged(row["signed_gap"], row["signed_low90"], row["signed_high90"])
         rows.append({"kind": "vectors", "attacker": row["probe"], **where, **numbers})
     if rows:
-        rows.append({**max(rows, key=lambda r: r["value"]), "attacker": "all"})
-    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+        worst = {**max(rows, key=lambda r: r["value"]), "attacker": "all"}
+        rows.append({**worst, **{c: None for c in ("attribute", "artifact", "layer") if metrics[c].nunique() > 1}})
+    return pd.DataFrame(rows, columns=[*VERDICT_COLUMNS, "p_over", "point_rule"]).astype({"layer": "Int32"})

@@ -72,7 +72,7 @@ def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
             ("accuracy", "num"),
             ("guessing", "num"),
             ("LeakageGap", "num"),
-            ("null mean / 95th", "num"),
+            ("permuted: mean / 95th", "num"),
         ),
         *(("fit / test rows", "num"), ("subjects", "num"), ("verdict", ""), ("point rule", "")),
     )
@@ -92,7 +92,7 @@ def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:
         (percent(row["accuracy"]), accuracy),
         (percent(row["chance"]), ""),
         (signed(row["signed_gap"]), _between(row["signed_low90"], row["signed_high90"])),
-        (f"{number(row['null_mean'])} / {number(row['null_p95'])}", f"p {number(row['p_value'])}"),
+        (f"{percent(row['null_mean'])} / {percent(row['null_p95'])}", f"p {number(row['p_value'])}"),
         (f"{count(row['n_train'])} / {count(row['n_eval'])}", ""),
         (count(row["n_subjects"]), ""),
     )

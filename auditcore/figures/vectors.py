@@ -49,10 +49,10 @@ def accuracy_figure(rows: pd.DataFrame, selected: str | None = None) -> go.Figur
     fig, y = _lines(row_names(rows))
     for place, mean, p95 in zip(y, values["null_mean"], values["null_p95"], strict=True):
         if known(p95):
-            fig.add_shape(type="rect", x0=chance, x1=chance + p95, y0=place - 0.17, y1=place + 0.17,
+            fig.add_shape(type="rect", x0=min(chance, p95), x1=max(chance, p95), y0=place - 0.17, y1=place + 0.17,
                           fillcolor=theme.NULL_BAND, line_width=0, layer="below")  # fmt: skip
         if known(mean):
-            fig.add_shape(type="line", x0=chance + mean, x1=chance + mean, y0=place - 0.17, y1=place + 0.17,
+            fig.add_shape(type="line", x0=mean, x1=mean, y0=place - 0.17, y1=place + 0.17,
                           line={"color": theme.QUIET, "width": 1})  # fmt: skip
     _guessing(fig, chance, f"guessing {percent(chance, 0)}")
     chosen = (rows["artifact"] == selected).to_numpy()
@@ -60,7 +60,7 @@ def accuracy_figure(rows: pd.DataFrame, selected: str | None = None) -> go.Figur
     _segments(fig, values["accuracy_low"], values["accuracy_high"], y, hue, 2)
     spread = [percent_interval(a, b) for a, b in _pairs(values, "accuracy_low", "accuracy_high")]
     null = [
-        f"{percent(chance + m)} and {percent(chance + p)}" if known(m) and known(p) else "none"
+        f"{percent(m)} and {percent(p)}" if known(m) and known(p) else "none"
         for m, p in _pairs(values, "null_mean", "null_p95")
     ]
     fig.add_scatter(
@@ -165,7 +165,7 @@ def confusion_figure(counts: pd.DataFrame) -> go.Figure:
                     theme.note(fig, bold, j, i, xanchor="center", yanchor="middle", font=font)
     columns = {"tickvals": list(range(len(names))), "ticktext": names, "side": "top"}
     lines = {"tickvals": list(range(len(actual))), "ticktext": actual, "autorange": "reversed"}
-    fig.update_xaxes(title="named by the attacker, % of the true class", showgrid=False, **columns)
+    fig.update_xaxes(title="named, % of the true class", showgrid=False, **columns)
     fig.update_yaxes(title="true class (rows)", showgrid=False, **lines)
     return fig
 

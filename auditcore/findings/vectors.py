@@ -1,5 +1,6 @@
 """What an audit of exported vectors says. In: `probe_metrics`, a confusion matrix, counts. Out: sentences."""
 
+import json
 from typing import Any
 
 import pandas as pd
@@ -120,7 +121,19 @@ def confident_sentence(row: Any) -> list[str]:
     if not known(row["confident_share"]):
         return ["Confident inferences were not measured."]
     named = Strong(f"{percent(row['confident_share'])} of subjects")
-    return [named, " are named with a calibrated precision of at least 0.9: an average can hide such giveaways."]
+    right = row.get("confident_precision")
+    realised = f" (on these subjects it was {percent(right, 0)})" if known(right) else ""
+    rule = f" are named with a calibrated precision of at least 0.9{realised}: an average can hide such giveaways."
+    return [named, rule]
+
+
+def confident_by_class(row: Any) -> list[tuple[str, float]]:
+    """Share of the subjects of each class that are named with near certainty, largest first; empty when not stored."""
+    try:
+        shares = json.loads(row.get("confident_by_class") or "{}")
+    except (TypeError, ValueError):
+        return []
+    return sorted(((str(k), float(v)) for k, v in shares.items() if known(v)), key=lambda pair: -pair[1])
 
 
 def confusion_sentence(counts: pd.DataFrame) -> list[str]:
