@@ -19,7 +19,7 @@ from auditcore.errors import SpecError, did_you_mean
 from auditcore.leakage.cells import make_cell
 from auditcore.leakage.judge import Judged, log_probabilities
 from auditcore.leakage.permutation import null_accuracies
-from auditcore.leakage.probes import PROBES, default_jobs
+from auditcore.leakage.probes import PROBES, default_jobs, one_thread
 from auditcore.verdict import combine, holm, interval_verdict, point_rule
 
 # The tables' columns; the last ones of the first and the third go beyond what other tools may rely on: the one-sided
@@ -51,6 +51,7 @@ class ProbeResult:
     warnings: list[str]
 
 
+@one_thread
 def evaluate(
     vectors: np.ndarray,
     labels: Sequence[object] | np.ndarray,
@@ -134,8 +135,14 @@ def _verdict_row(row: dict[Any, Any], budget: float) -> dict[str, Any]:
     low, high, gap = row["signed_low90"], row["signed_high90"], row["signed_gap"]
     return {
         **{column: row[column] for column in ("attribute", "artifact", "layer", "defence", "split", "n_subjects")},
-        "kind": "vectors", "attacker": row["probe"], "budget": budget, "value": gap, "low": low, "high": high,
-        "verdict": interval_verdict(low, high, budget), "p_over": row["p_over"],
+        "kind": "vectors",
+        "attacker": row["probe"],
+        "budget": budget,
+        "value": gap,
+        "low": low,
+        "high": high,
+        "verdict": interval_verdict(low, high, budget),
+        "p_over": row["p_over"],
         "point_rule": point_rule(gap, budget),
     }
 

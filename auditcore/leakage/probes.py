@@ -2,8 +2,8 @@
 
 Every probe is standardised on its own training rows, and its settings are chosen on inner folds of those rows that
 share no subject; then it is fitted on all of them. `linear` is multinomial logistic regression (the optimum of
-scikit-learn's, float64); `mlp` scikit-learn's two-layer perceptron (256 hidden units, Adam, float32). Both are
-deterministic for a given seed.
+scikit-learn's, float64); `mlp` a two-layer perceptron (256 hidden units, Adam, float32). Both are deterministic for
+a given seed.
 
 The perceptron has no early stopping: an inner stop after a few flat epochs can read "chance" where a leak sits in
 directions of low variance that learning reaches late. It runs a fixed number of epochs on the inner folds, once on
@@ -19,20 +19,21 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_limits
 
 from auditcore.leakage.logistic import fit_logistic
+from auditcore.leakage.perceptron import Perceptron
 
 Logits = Callable[[np.ndarray], np.ndarray]  # features [n, f] -> logits float64 [n, K]
 
 FOLDS = 3
 C_GRID = tuple(10.0**e for e in range(-4, 3))
-HIDDEN = 256
-EPOCHS = 25
-BATCH = 128
+EPOCH_GRID = (2, 4, 7, 11, 16, 24)
 MLP_GRID = tuple(product(("standardised", "whitened"), (1e-2, 1.0)))  # input, alpha (scikit-learn's L2)
 SHRINKAGE = 1e-3  # added to each whitened variance, as a share of their mean
+
+# Results must not depend on how many threads a matrix product uses; the processors are used by fitting side by side.
+one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Fitted:
     notes: list[str] = field(default_factory=list)
 
 
+@one_thread
 def linear(
     vectors: np.ndarray, codes: np.ndarray, groups: np.ndarray, n_classes: int, seed: int, n_jobs: int = 1
 ) -> Fitted:
@@ -86,6 +88,7 @@ def linear(
     return Fitted(transform, model.logits, refit, {"C": c, "steps": model.steps}, model.converged, accuracy)
 
 
+@one_thread
 def mlp(
     vectors: np.ndarray, codes: np.ndarray, groups: np.ndarray, n_classes: int, seed: int, n_jobs: int = 1
 ) -> Fitted:
@@ -100,26 +103,25 @@ def mlp(
     def score(task: tuple[int, tuple[str, float]]) -> np.ndarray:
         fold, (form, alpha) = folds[task[0]], task[1]
         transform = INPUTS[form](vectors[~fold])
-        train, held_out = transform(vectors[~fold]), transform(vectors[fold])
-        model = _Perceptron(train, codes[~fold], n_classes, alpha, seed)
-        return np.stack([log_softmax(model.epoch()(held_out)) for _ in range(EPOCHS)])
+        held_out = transform(vectors[fold])
+        model = Perceptron(transform(vectors[~fold]), codes[~fold], n_classes, seed, alpha=alpha)
+        passes = np.diff(EPOCH_GRID, prepend=0)
+        return np.stack([log_softmax(model.run(int(more)).logits(held_out)) for more in passes])
 
-    inner = np.full((len(MLP_GRID), EPOCHS, len(codes), n_classes), np.nan, dtype=np.float32)
+    n_epochs = len(EPOCH_GRID)
+    inner = np.full((len(MLP_GRID), n_epochs, len(codes), n_classes), np.nan, dtype=np.float32)
     for (fold_index, setting), log_p in zip(tasks, in_parallel(score, tasks, n_jobs), strict=True):
-        inner[MLP_GRID.index(setting), :, folds[fold_index]] = log_p.transpose(1, 0, 2)
+        inner[MLP_GRID.index(setting)][:, folds[fold_index]] = log_p
     best, accuracy = _best(inner.reshape(-1, len(codes), n_classes), codes)
-    (form, alpha), epochs = MLP_GRID[best // EPOCHS], best % EPOCHS + 1
+    (form, alpha), epochs = MLP_GRID[best // n_epochs], EPOCH_GRID[best % n_epochs]
     transform = INPUTS[form](vectors)
 
     def refit(features: np.ndarray, new_codes: np.ndarray, new_seed: int) -> Logits:
-        model = _Perceptron(features, new_codes, n_classes, alpha, new_seed)
-        for _ in range(epochs):
-            logits = model.epoch()
-        return logits
+        return Perceptron(features, new_codes, n_classes, new_seed, alpha=alpha).run(epochs).logits
 
     settings = {"input": form, "alpha": alpha, "epochs": epochs}
     logits = refit(transform(vectors), codes, seed)
-    return Fitted(transform, logits, refit, settings, epochs < EPOCHS, accuracy)
+    return Fitted(transform, logits, refit, settings, epochs < EPOCH_GRID[-1], accuracy)
 
 
 # The names a spec can choose (`spec.PROBES`), each with the function that fits it.
@@ -160,7 +162,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 def in_parallel(function: Callable[[Any], Any], tasks: Iterable[Any], n_jobs: int) -> Iterator[Any]:
     """Yield function(task) in order. Threads, one BLAS thread each: results do not depend on `n_jobs`."""
-    with threadpool_limits(limits=1):
+    with threadpool_limits(limits=1, user_api="blas"):
         if n_jobs == 1:
             yield from map(function, tasks)
         else:
@@ -229,28 +231,3 @@ def _whitened(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 INPUTS = {"standardised": _standardised_single, "whitened": _whitened}
-
-
-# --- models ---
-
-
-class _Perceptron:
-    """scikit-learn's MLPClassifier, one epoch at a time."""
-
-    def __init__(self, features: np.ndarray, codes: np.ndarray, n_classes: int, alpha: float, seed: int) -> None:
-        self._features, self._codes, self._n_classes = features, codes, n_classes
-        self._model = MLPClassifier(
-            (HIDDEN,), alpha=alpha, batch_size=min(BATCH, len(codes)), random_state=int(seed % 2**32)
-        )
-
-    def epoch(self) -> Logits:
-        """Pass over the rows once; return the logits of the weights reached."""
-        self._model.partial_fit(self._features, self._codes, classes=np.arange(self._n_classes))
-        (w1, w2), (b1, b2) = self._model.coefs_, self._model.intercepts_
-        w1, w2, b1, b2 = w1.copy(), w2.copy(), b1.copy(), b2.copy()  # Adam updates them in place
-
-        def logits(new: np.ndarray) -> np.ndarray:
-            out = (np.maximum(new @ w1 + b1, 0) @ w2 + b2).astype(np.float64)
-            return np.hstack([np.zeros_like(out), out]) if out.shape[1] == 1 else out
-
-        return logits
