@@ -4,6 +4,7 @@ The picker stands here and not in the pages: only a widget drawn by the router k
 page changes.
 """
 
+import pandas as pd
 import streamlit as st
 
 from auditcore import store, words
@@ -17,6 +18,9 @@ NAVIGATION = {
     ],
     "Decide": [("runs.py", "Runs and reports", "runs")],
 }
+
+
+_BOX_KEY, _PAGE_KEY = "_run_box", "_page"
 
 
 def main() -> None:
@@ -35,11 +39,11 @@ def main() -> None:
     )
     ui.style()
     with st.sidebar:
-        _picker()
+        _picker(page.url_path)
     page.run()
 
 
-def _picker() -> None:
+def _picker(page: str) -> None:
     """The run every page talks about, bound to ?run=, and the switch of presentation mode."""
     runs = store.list_runs()
     names = {
@@ -47,46 +51,63 @@ def _picker() -> None:
         for row in runs.itertuples()
         if row.status != "broken"
     }
-    _check_link(list(names))
-    wanted = st.session_state.pop(ui.OPEN_KEY, None)
-    if wanted in names:
-        st.session_state[ui.RUN_KEY] = wanted
-    if st.session_state.get(ui.RUN_KEY) not in names:
-        st.session_state.pop(ui.RUN_KEY, None)
-    if names:
+    switched = _fit_to(page, runs)
+    asked = _address(names)
+    chosen = asked if asked in names else next(iter(names), None)
+    st.session_state[ui.CHOSEN_KEY] = chosen
+    if chosen is not None:
+        st.session_state[_BOX_KEY] = chosen
         st.selectbox(
             "Run",
             list(names),
             format_func=lambda run_id: names.get(run_id, run_id),
-            key=ui.RUN_KEY,
-            bind="query-params",
-            help="Every page shows this run; its name stands in the address of the page.",
+            key=_BOX_KEY,
+            on_change=_take_over,
+            help="Every page shows this run; its id stands in the address of the page.",
         )
         run = ui.current_run()
         if run is not None:
             _summary(run)
+            if switched:
+                ui.quiet("Newest run that this page can show; the one chosen before answers another question.")
     st.toggle(
         "Hide raw text",
         key=ui.HIDE_KEY,
         persist_state="session",
         help="Presentation mode: no text of any row is shown in this session; numbers and positions stay.",
     )
-    bad = st.session_state.get(ui.BAD_LINK_KEY)
-    if bad:
+    if asked and asked != chosen:
         fallback = "The newest run is shown instead." if names else "There are no runs yet."
-        ui.notice("warning", f"There is no run '{words.shorten(bad, 60)}'. {fallback}", "The address names no run.")
+        ui.notice("warning", f"There is no run '{words.shorten(asked, 60)}'. {fallback}", "The address names no run.")
 
 
-def _check_link(known: list[str]) -> None:
-    """Remember a run named by the URL that does not exist, so that it is said and not silently ignored."""
-    if ui.LINK_SEEN_KEY in st.session_state:
-        if st.session_state.get(ui.RUN_KEY) != st.session_state[ui.LINK_SEEN_KEY]:
-            st.session_state.pop(ui.BAD_LINK_KEY, None)  # another run was chosen since
-        return
-    asked = st.query_params.get(ui.RUN_KEY)
-    st.session_state[ui.LINK_SEEN_KEY] = known[0] if known else None
-    if asked is not None and asked not in known:
-        st.session_state[ui.BAD_LINK_KEY] = asked
+def _fit_to(page: str, runs: pd.DataFrame) -> bool:
+    """On coming to a page that shows one kind of run, choose the newest of that kind unless the chosen one fits."""
+    before = st.session_state.get(_PAGE_KEY)
+    st.session_state[_PAGE_KEY] = page
+    if before in (None, page) or page not in ("vectors", "membership") or ui.OPEN_KEY in st.session_state:
+        return False
+    asked = st.query_params.get(ui.RUN_KEY) or st.session_state.get(ui.RUN_KEY)
+    fitting = runs[(runs["kind"] == page) & (runs["status"] != "broken")]["run_id"]
+    if fitting.empty or asked in set(fitting):
+        return False
+    st.session_state[ui.OPEN_KEY] = str(fitting.iloc[0])
+    return True
+
+
+def _address(names: dict[str, str]) -> str:
+    """The run id in the address. It lives in a hidden field: a bound choice would put its label there, not the id."""
+    wanted = st.session_state.pop(ui.OPEN_KEY, None)
+    if wanted is not None:
+        st.session_state[ui.RUN_KEY] = wanted
+    elif names and not st.session_state.get(ui.RUN_KEY) and not st.query_params.get(ui.RUN_KEY):
+        st.session_state[ui.RUN_KEY] = next(iter(names))
+    with st.container(key="run_address"):
+        return str(st.text_input("Run id", key=ui.RUN_KEY, bind="query-params") or "")
+
+
+def _take_over() -> None:
+    st.session_state[ui.RUN_KEY] = st.session_state[_BOX_KEY]
 
 
 def _short(row) -> str:

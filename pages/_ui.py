@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Card", "Sentence", "Strong", "escape", "isolated"]
 
-RUN_KEY = "run"  # the picker in the router, bound to the URL as ?run=
+RUN_KEY = "run"  # the run id in the address, ?run=
+CHOSEN_KEY = "_chosen_run"  # the id of a run that exists: what pages show
 HIDE_KEY = "hide_text"  # presentation mode
 OPEN_KEY = "_open_run"  # a page sets it, then st.rerun(): the router's picker takes it over
-BAD_LINK_KEY, LINK_SEEN_KEY = "_bad_link", "_link_seen"
 PAGES_FOLDER = Path(__file__).parent
 HUES = {
     "over budget": "#C2362B",
@@ -56,7 +56,7 @@ KIND_NAMES = {"membership": "Remembered rows", "vectors": "Exported vectors", "f
 
 def current_run() -> Run | None:
     """The run chosen in the sidebar, or None when there is none."""
-    run_id = st.session_state.get(RUN_KEY)
+    run_id = st.session_state.get(CHOSEN_KEY)
     try:
         return store.open_by_id(run_id) if run_id else None
     except AuditError:

@@ -1,4 +1,4 @@
-"""What was audited so far? In: all runs. Out: the history; the chosen run's verdicts, claim, exports; resume, delete."""
+"""What was audited so far? In: all runs. Out: their history; the chosen run's verdicts, claim, exports; delete."""
 
 import tempfile
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def _history(runs: pd.DataFrame, verdicts: dict[str, str]) -> None:
             "Finished": [words.when(f) for f in runs["finished"]],
         }
     )
-    chosen = st.session_state.get(ui.RUN_KEY)
+    chosen = st.session_state.get(ui.CHOSEN_KEY)
     places = [i for i, run_id in enumerate(runs["run_id"]) if run_id == chosen]
     event = ui.table(
         shown,
@@ -144,15 +144,16 @@ def _verdict_lines(run: Run) -> None:
         what = row["artifact"] if isinstance(row["artifact"], str) else "training rows"
         attribute = f"{row['attribute']} from " if isinstance(row["attribute"], str) else ""
         attacker = "all declared attackers" if row["attacker"] == "all" else str(row["attacker"])
+        measured = words.isolated(words.shorten(f"{attribute}{what}", 60))
         body += (
-            f"<tr><td>{words.isolated(words.shorten(f'{attribute}{what}', 60))}</td>"
+            f"<tr><td>{ui.pill_html(str(row['verdict']))}</td><td>{measured}</td>"
             f"<td>{words.isolated(attacker)}</td>"
             f'<td class="num">{words.signed(row["value"])}</td>'
             f'<td class="num">{words.interval(row["low"], row["high"])}</td>'
-            f'<td class="num">{words.count(row["n_subjects"])}</td><td>{ui.pill_html(str(row["verdict"]))}</td></tr>'
+            f'<td class="num">{words.count(row["n_subjects"])}</td></tr>'
         )
-    head = "<tr><th>Measured</th><th>Attacker</th><th class='num'>Above chance</th><th class='num'>90 % interval</th>"
-    head += "<th class='num'>Subjects</th><th>Verdict</th></tr>"
+    head = "<tr><th>Verdict</th><th>Measured</th><th>Attacker</th><th class='num'>Above chance</th>"
+    head += "<th class='num'>90 % interval</th><th class='num'>Subjects</th></tr>"
     ui.chart_title("Verdicts, one line per declared attacker")
     ui.html(f'<div class="ac-scroll"><table class="ac-table">{head}{body}</table></div>')
 
@@ -263,7 +264,7 @@ def _confirm(run: Run) -> None:
         if st.button("Delete", type="primary", key="delete_yes"):
             with ui.guard():
                 run.delete()
-            st.session_state.pop(ui.RUN_KEY, None)
+            ui.open_run("")
             st.rerun()
         if st.button("Keep it", key="delete_no"):
             st.rerun()
