@@ -258,10 +258,9 @@ def _check_classes(counts: pd.DataFrame, known: pd.DataFrame, label: str, out: _
         if len(few):
             where = "" if split == "all rows" else f" in {split}"
             n_few = int(wide.loc[few[0], split])
-            out.say(
-                "warning",
-                f"Class '{few[0]}' of '{label}' has {n_few} subjects{where}: too few to learn or measure from.",
-            )
+            subjects = "1 subject" if n_few == 1 else f"{n_few} subjects"
+            more = f" (and {len(few) - 1} more classes)" if len(few) > 1 else ""
+            out.say("warning", f"Class '{few[0]}' of '{label}' has only {subjects}{where}{more}.")
 
 
 def _check_lengths(lengths: np.ndarray, n_rows: int, max_length: int, tokens: bool, out: _Findings) -> pd.DataFrame:

@@ -103,7 +103,7 @@ def _guess_texts(columns: list[_Column], found: dict[str, Guess], take: Callable
 
 def _guess_rest(columns: list[_Column], found: dict[str, Guess]) -> None:
     """By content alone: an identifier, then a label."""
-    taken = {g.column for g in found.values()}
+    taken = {g.column for g in found.values()} | {c.name for role in NAMES if (c := _by_name(role, columns))}
     if "id" not in found and (unique := [c for c in columns if c.unique and c.length < LONG and c.name not in taken]):
         found["id"] = Guess(unique[0].name, f"its {unique[0].n_rows:,} values all differ")
         taken.add(unique[0].name)

@@ -84,37 +84,32 @@ class Utf8:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._seen = 0
 
-    def feed(self, block: bytes, final: bool = False) -> int | None:
-        """Return the offset of the first bad byte in the whole stream, or None."""
+    def feed(self, block: bytes, final: bool = False) -> tuple[int, str] | None:
+        """Return the offset of the first bad byte in the whole stream and a sentence about it, or None."""
         held = len(self._decoder.getstate()[0])
         try:
             self._decoder.decode(block, final)
         except UnicodeDecodeError as error:
-            return self._seen - held + error.start
+            byte = f"byte 0x{error.object[error.start]:02x}"
+            return self._seen - held + error.start, f"is not UTF-8 text ({byte}); save the file as UTF-8"
         self._seen += len(block)
         return None
 
 
 def check_lines(path: Path) -> None:
     """Check a line-based text file (JSON Lines) for encoding and NUL bytes; the error names the line."""
-    utf8, lines = Utf8(), 0
-    base, last = 0, b""
+    utf8, lines, base = Utf8(), 0, 0
     for block in blocks(path):
-        bad, nul = utf8.feed(block), block.find(b"\0")
-        if bad is not None or nul >= 0:
-            offset = min(x for x in (bad, base + nul if nul >= 0 else None) if x is not None)
-            line = lines + block[: max(0, offset - base)].count(b"\n") + 1
-            what = "holds a NUL byte" if offset == base + nul else _encoding(block, offset - base)
-            raise DatasetError(f"{path}: line {line} {what}.")
-        lines += block.count(b"\n")
-        base, last = base + len(block), block
-    if utf8.feed(b"", final=True) is not None:
-        raise DatasetError(f"{path}: line {lines + 1} {_encoding(last, len(last) - 1)}.")
-
-
-def _encoding(block: bytes, at: int) -> str:
-    byte = f" (byte 0x{block[at]:02x})" if 0 <= at < len(block) else ""
-    return f"is not UTF-8 text{byte}; save the file as UTF-8"
+        nul = block.find(b"\0")
+        found = [(base + nul, "holds a NUL byte")] if nul >= 0 else []
+        if bad := utf8.feed(block):
+            found.append(bad)
+        if found:
+            offset, what = min(found)
+            raise DatasetError(f"{path}: line {lines + block[: max(0, offset - base)].count(LF) + 1} {what}.")
+        lines, base = lines + block.count(LF), base + len(block)
+    if bad := utf8.feed(b"", final=True):
+        raise DatasetError(f"{path}: line {lines + 1} {bad[1]}.")
 
 
 def scan_delimited(path: Path, delimiter: str) -> Layout:
@@ -176,7 +171,7 @@ class _Scan:
         if bad is None and final:
             bad = self.utf8.feed(b"", final=True)
         if bad is not None:
-            found.append((bad - self.base, _encoding(part.block, bad - self.base)))
+            found.append((bad[0] - self.base, bad[1]))
         closing = part.quote & (part.inside == 0) & ~self._may_touch(part.after)
         opening = part.quote & (part.inside == 1) & ~self._may_touch(part.before)
         texts = {
@@ -252,7 +247,8 @@ class _Scan:
         try:
             text = line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise DatasetError(f"{self.path}: the header {_encoding(line, error.start)}.") from None
+            byte = f"byte 0x{line[error.start]:02x}"
+            raise DatasetError(f"{self.path}: the header is not UTF-8 text ({byte}); save the file as UTF-8.") from None
         if not text.strip():
             raise DatasetError(f"{self.path}: the first line is blank; it must hold the column names.")
         mark = re.escape(chr(self.delimiter))

@@ -67,9 +67,10 @@ def balanced(frame: pd.DataFrame, label: str, split: str, seed: int) -> np.ndarr
 
     Whole subjects are drawn; rows of a subject stay together. Raises DatasetError when a class has no subject here.
     """
-    classes = _classes_in(frame, label, split)
+    everywhere = _classes_in(frame, label, BALANCED)
+    classes = everywhere.reindex(frame.loc[_labelled(frame, label, split), "group"].unique()).dropna()
     counts = classes.value_counts()
-    for name in _all_classes(frame, label):
+    for name in sorted(everywhere.unique()):
         if name not in counts.index:
             raise DatasetError(f"label '{label}': no subject of class '{name}' is in {split}; it cannot be balanced.")
     if counts.empty:
@@ -79,7 +80,7 @@ def balanced(frame: pd.DataFrame, label: str, split: str, seed: int) -> np.ndarr
     for name in sorted(counts.index):
         members = np.sort(classes.index[classes == name].to_numpy(dtype=object))
         keep.update(rng.choice(members, size=int(counts.min()), replace=False))
-    chosen = frame["group"].isin(keep) & (frame["split"] == split) & frame[label].notna()
+    chosen = frame["group"].isin(keep) & _labelled(frame, label, split)
     return np.flatnonzero(chosen.to_numpy(dtype=bool)).astype(np.int64)
 
 
@@ -87,10 +88,10 @@ def balance_table(frame: pd.DataFrame, label: str, seed: int) -> pd.DataFrame:
     """What balancing keeps, for each bal_* split and class: subjects, subjects_kept, rows, rows_kept."""
     lines = []
     for split in BALANCED:
-        classes = _classes_in(frame, label, split)
+        classes = _classes_in(frame, label, (split,))
         if classes.empty:
             continue
-        inside = frame[(frame["split"] == split) & frame[label].notna() & frame["group"].isin(classes.index)]
+        inside = frame[_labelled(frame, label, split) & frame["group"].isin(classes.index)]
         kept = frame.iloc[balanced(frame, label, split, seed)]
         for name in sorted(classes.unique()):
             mine, drawn = inside[inside[label] == name], kept[kept[label] == name]
@@ -110,7 +111,7 @@ def split_notes(frame: pd.DataFrame, labels: Sequence[str]) -> list[str]:
     for label in labels:
         if conflicts := conflicting_subjects(frame, label):
             subjects = "1 subject has" if len(conflicts) == 1 else f"{len(conflicts):,} subjects have"
-            notes.append(f"{subjects} rows of more than one class of '{label}' and stay out of its audit.")
+            notes.append(f"{subjects} rows of more than one class of '{label}': left out of its audit.")
     return notes
 
 
@@ -174,12 +175,12 @@ def _require(frame: pd.DataFrame, names: tuple[str, ...]) -> None:
             raise DatasetError(f"the split column has no rows of {name}; it has {', '.join(sorted(there))}.")
 
 
-def _classes_in(frame: pd.DataFrame, label: str, split: str) -> pd.Series:
-    """Subject -> class for the usable subjects with a labelled row in the split."""
-    here = frame.loc[(frame["split"] == split) & frame[label].notna(), "group"].unique()
+def _labelled(frame: pd.DataFrame, label: str, *splits: str) -> pd.Series:
+    """Rows of the splits that have the label, as a mask."""
+    return frame["split"].isin(splits) & frame[label].notna()
+
+
+def _classes_in(frame: pd.DataFrame, label: str, splits: Sequence[str]) -> pd.Series:
+    """Subject -> class for the usable subjects with a labelled row in the splits."""
+    here = frame.loc[_labelled(frame, label, *splits), "group"].unique()
     return subject_classes(frame, label).reindex(here).dropna()
-
-
-def _all_classes(frame: pd.DataFrame, label: str) -> list[str]:
-    """Every class that a bal_* split holds."""
-    return sorted({name for split in BALANCED for name in _classes_in(frame, label, split).unique()})

@@ -105,7 +105,7 @@ def select_sql(table: Table, columns: Sequence[str]) -> tuple[str, list[object]]
     path = _literal(table.path)
     if table.format == "jsonl":
         values = ", ".join(f"nullif(v[{k + 1}], '') AS v{k}" for k in range(len(where)))
-        inner = f"SELECT json_extract_string(json, ?) AS v FROM {_JSONL}"
+        inner = f"SELECT json_extract_string(json, ?) AS v FROM {_jsonl(table.path)}"
         return f"SELECT {values} FROM ({inner})", [[_pointer(name) for name in columns], path]
     if table.format == "parquet":
         values = ", ".join(f"nullif(CAST(c{i} AS VARCHAR), '') AS v{k}" for k, i in enumerate(where))
@@ -144,11 +144,19 @@ def _csv(path: Path, format: str, n: int) -> str:
         f"read_csv(?, auto_detect=false, columns={{{columns}}}, header=true, delim='{FORMATS[format]}', quote='\"', "
         "escape='\"', comment='', strict_mode=true, null_padding=false, ignore_errors=false, parallel=false, "
         f"max_line_size={scan.LONGEST_ROW}, hive_partitioning=false, encoding='utf-8', "
-        f"compression='{'gzip' if scan.is_gzip(path) else 'none'}')"
+        f"compression='{_compression(path)}')"
     )
 
 
-_JSONL = f"read_ndjson_objects(?, maximum_object_size={scan.LONGEST_ROW}, ignore_errors=false, hive_partitioning=false)"
+def _jsonl(path: Path) -> str:
+    return (
+        f"read_ndjson_objects(?, maximum_object_size={scan.LONGEST_ROW}, ignore_errors=false, hive_partitioning=false, "
+        f"compression='{_compression(path)}')"
+    )
+
+
+def _compression(path: Path) -> str:
+    return "gzip" if scan.is_gzip(path) else "none"
 
 
 def _parquet(n: int) -> str:
@@ -171,17 +179,17 @@ def _check_delimited(path: Path, format: str) -> tuple[dict[str, str], int]:
 
 def _check_jsonl(path: Path) -> tuple[dict[str, str], int]:
     scan.check_lines(path)
-    try:
-        # duckdb.Error is caught here, inside connect's own translation: a bad line has a better message.
-        with connect(path) as con:
-            return _jsonl_columns(path, con)
-    except DatasetError as error:
-        line = _bad_json_line(path)
-        raise (DatasetError(f"{path}: line {line[0]} is not a JSON object ({line[1]}).") if line else error) from None
+    with connect(path) as con:
+        try:
+            con.execute(f"CREATE TEMP TABLE source AS SELECT json FROM {_jsonl(path)}", [_literal(path)])
+        except duckdb.Error:
+            if bad := _bad_json_line(path):
+                raise DatasetError(f"{path}: line {bad[0]} is not a JSON object ({bad[1]}).") from None
+            raise
+        return _jsonl_columns(path, con)
 
 
 def _jsonl_columns(path: Path, con: duckdb.DuckDBPyConnection) -> tuple[dict[str, str], int]:
-    con.execute(f"CREATE TEMP TABLE source AS SELECT json FROM {_JSONL}", [_literal(path)])
     n_rows = _one(con, "SELECT count(*) FROM source")
     if not n_rows:
         raise DatasetError(f"{path}: the file has no rows.")
@@ -272,6 +280,9 @@ def _json_problem(line: bytes) -> str | None:
         return None
     try:
         value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "half of a surrogate pair"
     except RecursionError:
         return "nested too deeply"
     except ValueError as error:
