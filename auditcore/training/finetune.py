@@ -121,7 +121,9 @@ def _task(
     settings = {k: v for k, v in dump_spec(spec).items() if k not in ("name", "data", "threads", "store_text")}
     digest = hashlib.sha256(json.dumps([settings, lm.fingerprint, torch.__version__], sort_keys=True).encode())
     for ids, prompt in zip(encoded.ids, encoded.prompt_lengths, strict=True):
-        digest.update(np.array([len(ids), prompt, *ids], dtype=np.int64).tobytes())
+        digest.update(
+            np.array([len(ids), prompt], dtype=np.int64).tobytes() + np.asarray(ids, dtype=np.int64).tobytes()
+        )
     digest.update(train.tobytes() + b"|" + validation.tobytes())
     names = None if example_ids is None or text_hashes is None else (example_ids, text_hashes)
     task = Task(encoded, train, validation, spec, digest.hexdigest(), names)

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,15 @@ class Task:
     key: str  # hash of everything that decides the result
     names: tuple[Sequence[str], Sequence[str]] | None  # example ids and text hashes of all rows
 
-    @property
+    @cached_property
+    def in_loss(self) -> np.ndarray:
+        """Tokens in the loss of every row of `encoded`, int64."""
+        return tokens_in_loss(self.encoded)
+
+    @cached_property
     def learnt(self) -> np.ndarray:
         """Training rows with at least one token in the loss."""
-        return self.train[tokens_in_loss(self.encoded)[self.train] > 0]
+        return self.train[self.in_loss[self.train] > 0]
 
     @property
     def steps_per_epoch(self) -> int:
@@ -166,7 +172,7 @@ class Trainer:
         }
 
     def _validate(self, step: int) -> float | None:
-        tokens = tokens_in_loss(self.task.encoded)
+        tokens = self.task.in_loss
         rows = self.task.validation[tokens[self.task.validation] > 0]
         if not len(rows):
             return None
