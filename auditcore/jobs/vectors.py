@@ -112,14 +112,19 @@ def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, i
     context.record(fingerprints={"model": fingerprint(spec.model.source, spec.model.base)})
     kept = cache.load("vectors", key)
     if kept is not None:
-        return {(name.split("@")[0], int(name.split("@")[1])): array for name, array in kept.items()}
+        return _in_order(spec, {(n.split("@")[0], int(n.split("@")[1])): array for n, array in kept.items()})
     model = load_model(spec.model)
     context.record(device=str(model.device), dtype=str(model.dtype), precision=spec.model.precision)
     exported = extract_vectors(
         model, rows.encoded, spec.artifacts, spec.layers, batch_size=spec.batch_size, on_batch=on_progress
     )
     cache.save("vectors", key, {f"{artifact}@{layer}": array for (artifact, layer), array in exported.items()})
-    return exported
+    return _in_order(spec, exported)
+
+
+def _in_order(spec: VectorsSpec, exported: dict[tuple[str, int], np.ndarray]) -> dict[tuple[str, int], np.ndarray]:
+    # The same order whether the vectors were extracted or found: tables must not depend on it.
+    return dict(sorted(exported.items(), key=lambda item: (spec.artifacts.index(item[0][0]), item[0][1])))
 
 
 def _save(path: Path, array: np.ndarray) -> None:
