@@ -180,14 +180,10 @@ def _check_duplicates(frame: pd.DataFrame, texts: pd.DataFrame, plan: Plan, out:
         )
     listed = sizes.sort_values(ascending=False, kind="stable").index[:SHOWN]
     shown = repeated[repeated["code"].isin(listed)].groupby("code", sort=False)
-    table = pd.DataFrame(
-        {
-            "times": shown.size(),
-            "rows": shown["row"].agg(lambda r: ", ".join(map(str, r[:5])) + (" ..." if len(r) > 5 else "")),
-            "splits": shown["split"].agg(lambda s: ", ".join(sorted(s.dropna().unique()))),
-            "member": shown["member"].agg(lambda m: ", ".join(sorted(m.dropna().astype(str).unique()))),
-        }
-    )
+    table = pd.DataFrame({"times": shown.size(), "rows": shown["row"].agg(_some)})
+    for role in ("split", "member"):
+        if role in plan.roles:
+            table[role] = shown[role].agg(lambda values: ", ".join(sorted(values.dropna().astype(str).unique())))
     return table.loc[listed].reset_index(drop=True)
 
 
@@ -276,6 +272,10 @@ def _check_lengths(lengths: np.ndarray, n_rows: int, max_length: int, tokens: bo
     else:
         out.say("info", f"No text in {of} is longer than {max_length} tokens.")
     return quantiles(lengths, "tokens" if tokens else "words", n_rows)
+
+
+def _some(rows: pd.Series) -> str:
+    return ", ".join(map(str, rows[:5])) + (" ..." if len(rows) > 5 else "")
 
 
 def _rows(n: int) -> str:

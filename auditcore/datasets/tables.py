@@ -80,7 +80,8 @@ def read_table(
     """
     names = list(table.readable) if columns is None else list(dict.fromkeys(columns))
     if not names:
-        return pd.DataFrame(index=pd.RangeIndex(max(0, min(table.n_rows - offset, limit or table.n_rows))))
+        left = max(0, table.n_rows - offset)
+        return pd.DataFrame(index=pd.RangeIndex(left if limit is None else min(left, limit)))
     sql, parameters = select_sql(table, names)
     with connect(table.path) as con:
         query = con.sql(
@@ -88,15 +89,6 @@ def read_table(
         )
         frame = query.to_arrow_table().to_pandas()
     return frame.set_axis(names, axis=1)
-
-
-@contextmanager
-def rows(table: Table, columns: Sequence[str], limit: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Give a connection with an in-memory table `data`: rowid + 1 = data row, v0, v1, ... = `columns` as text."""
-    sql, parameters = select_sql(table, columns)
-    with connect(table.path) as con:
-        con.execute(f"CREATE TEMP TABLE data AS {sql} LIMIT ?", [*parameters, table.n_rows if limit is None else limit])
-        yield con
 
 
 def select_sql(table: Table, columns: Sequence[str]) -> tuple[str, list[object]]:

@@ -72,7 +72,7 @@ def test_duplicates_across_splits_and_members(run):
     assert report.tables["duplicates"].to_dict("list") == {
         "times": [3, 2],
         "rows": ["4, 5, 6", "1, 3"],
-        "splits": ["train", "bal_test, train"],
+        "split": ["train", "bal_test, train"],
         "member": ["False, True", "True"],
     }
     assert report.tables["splits"].to_dict("list") == {

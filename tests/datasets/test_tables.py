@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from auditcore.datasets import scan
-from auditcore.datasets.tables import open_table, read_table, rows
+from auditcore.datasets.tables import open_table, read_table
 from auditcore.errors import DatasetError
 
 HOSTILE = [
@@ -97,8 +97,7 @@ def test_columns_limit_and_offset(tmp_path):
     table = open_table(write(tmp_path / "t.csv", "a,b\n" + "".join(f"{i},{-i}\n" for i in range(1, 8))))
     frame = read_table(table, ["b", "a", "b"], limit=2, offset=3)
     assert frame.to_dict("list") == {"b": ["-4", "-5"], "a": ["4", "5"]}
-    with rows(table, ["b"], limit=3) as con:
-        assert con.execute("SELECT rowid + 1, v0 FROM data").fetchall() == [(1, "-1"), (2, "-2"), (3, "-3")]
+    assert len(read_table(table, [], limit=2)) == 2
     with pytest.raises(DatasetError, match=r"no column 'labl'\. Did you mean 'label'"):
         read_table(open_table(write(tmp_path / "u.csv", "label,x\n1,2\n")), ["labl"])
 
