@@ -1,0 +1,76 @@
+"""V-information and confident inferences: known values, calibration, giveaways that an average hides."""
+
+import numpy as np
+import pytest
+
+from auditcore.leakage.information import confident, halves, v_information_bits
+from auditcore.leakage.probes import log_softmax
+
+
+def _rows(
+    rng: np.random.Generator, n: int, n_classes: int, sure: float, strength: float = 8.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log-probabilities: noise, but certain of the right class in a share `sure` of the rows."""
+    codes = np.arange(n) % n_classes
+    logits = rng.normal(0, 0.5, (n, n_classes))
+    known = rng.random(n) < sure
+    logits[known, codes[known]] += strength
+    return log_softmax(logits), codes, np.arange(n)
+
+
+def test_bits_of_a_perfect_and_of_an_ignorant_probe():
+    rng = np.random.default_rng(0)
+    log_p, codes, groups = _rows(rng, 400, 4, sure=1.0, strength=30)
+    assert v_information_bits(log_p, codes, (log_p, codes), groups) == pytest.approx(2.0, abs=1e-3)
+    log_p, codes, groups = _rows(rng, 4000, 4, sure=0.0)
+    assert v_information_bits(log_p, codes, _rows(rng, 4000, 4, sure=0.0)[:2], groups) == pytest.approx(0, abs=0.005)
+    # Overconfident nonsense would read far below 0 without calibration.
+    assert v_information_bits(log_softmax(log_p * 50), codes, None, groups) == pytest.approx(0, abs=0.005)
+
+
+def test_bits_of_a_binary_channel():
+    # A probe that is right with probability 0.8 and says so: 1 - H(0.8) bits.
+    rng = np.random.default_rng(1)
+    codes = np.arange(20_000) % 2
+    named = np.where(rng.random(20_000) < 0.8, codes, 1 - codes)
+    log_p = np.log(np.where(named[:, None] == np.arange(2), 0.8, 0.2))
+    expected = 1 + 0.8 * np.log2(0.8) + 0.2 * np.log2(0.2)
+    assert v_information_bits(log_p, codes, None, np.arange(20_000)) == pytest.approx(expected, abs=0.01)
+
+
+def test_a_few_certain_giveaways_are_found_though_the_average_is_near_chance():
+    rng = np.random.default_rng(2)
+    found = confident(*_rows(rng, 3000, 5, sure=0.02), calibration=_rows(rng, 1500, 5, sure=0.02))
+    assert found.share == pytest.approx(0.02, abs=0.008)
+    assert found.precision > 0.9
+    assert found.by_class == pytest.approx(np.full(5, 0.02), abs=0.02)
+
+
+def test_no_giveaways_none_found():
+    rng = np.random.default_rng(3)
+    found = [confident(*_rows(rng, 600, 2, 0.0), calibration=_rows(rng, 600, 2, 0.0)) for _ in range(40)]
+    assert np.mean([f.share > 0 for f in found]) <= 0.05
+    nothing = next(f for f in found if f.share == 0)
+    assert np.isnan(nothing.precision)
+    assert nothing.threshold == np.inf
+
+
+def test_without_calibration_rows_each_half_serves_the_other():
+    found = confident(*_rows(np.random.default_rng(4), 2000, 4, sure=0.05), calibration=None)
+    assert found.share == pytest.approx(0.05, abs=0.015)
+
+
+def test_rows_of_a_subject_are_averaged_and_stay_in_one_half():
+    log_p, codes, _ = _rows(np.random.default_rng(5), 800, 2, sure=0.3)
+    groups = np.arange(800) // 4 * 2 + codes  # two rows of the same class per subject
+    one, other = halves(codes, groups)
+    assert np.array_equal(one, ~other)
+    assert not set(groups[one]) & set(groups[other])
+    assert confident(log_p, codes, groups, None).share <= 1
+
+
+def test_tiny_sets_do_not_fail():
+    log_p, codes, groups = _rows(np.random.default_rng(6), 3, 3, sure=1.0)
+    assert confident(log_p, codes, groups, None).share == 0  # too few to believe any precision
+    assert np.isfinite(v_information_bits(log_p, codes, None, groups))
+    assert np.isfinite(v_information_bits(log_p, codes, None, np.zeros(3)))

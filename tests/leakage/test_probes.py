@@ -1,0 +1,162 @@
+"""Probes: planted signals of known strength, invariances, awkward vectors, settings chosen on disjoint subjects."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from auditcore import spec
+from auditcore.leakage.cells import Part
+from auditcore.leakage.permutation import mean_recall, permute_by_subject
+from auditcore.leakage.probes import PROBES, inner_folds, linear, log_softmax, mlp
+
+# name: (vectors, codes) -> accuracy on fresh rows
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+def _accuracy(probe: str, train: Rows, test: Rows, n_classes: int, seed: int = 0) -> float:
+    fit = PROBES[probe](train[0], train[1], np.arange(len(train[1])), n_classes, seed)
+    return mean_recall(fit.logits(fit.transform(test[0])).argmax(axis=1) == test[1], test[1])
+
+
+def _planted(seed: int, n: int, distance: float, width: int = 10) -> Rows:
+    """Two Gaussian classes whose means lie `distance` apart along one direction of many."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 2
+    vectors = rng.normal(size=(n, width))
+    vectors[:, 3] += distance * (codes - 0.5)
+    return vectors.astype(np.float32), codes
+
+
+def test_names_agree_with_spec():
+    assert set(PROBES) == set(spec.PROBES)
+
+
+@pytest.mark.parametrize("probe", sorted(PROBES))
+@pytest.mark.parametrize("distance", [0.0, 1.0, 2.0])
+def test_planted_direction_gives_the_theoretical_accuracy(probe, distance):
+    # The best any probe can do is Phi(distance / 2).
+    found = _accuracy(probe, _planted(0, 1200, distance), _planted(1, 6000, distance), 2)
+    best = norm.cdf(distance / 2)
+    assert best - 0.035 < found < best + 0.02
+
+
+def test_only_the_perceptron_finds_what_no_plane_separates():
+    def xor(seed: int) -> Rows:
+        rng = np.random.default_rng(seed)
+        vectors = rng.normal(size=(1500, 4)).astype(np.float32)
+        return vectors, (vectors[:, 0] * vectors[:, 1] > 0).astype(int)
+
+    assert _accuracy("linear", xor(0), xor(1), 2) == pytest.approx(0.5, abs=0.06)
+    assert _accuracy("mlp", xor(0), xor(1), 2) > 0.8
+
+
+@pytest.mark.parametrize("probe", sorted(PROBES))
+def test_a_leak_in_directions_of_low_variance_is_found(probe):
+    # Columns share one large common factor; the label sits in small differences between them.
+    def rows(seed: int) -> Rows:
+        rng = np.random.default_rng(seed)
+        codes = np.arange(900) % 3
+        small = rng.normal(size=(900, 16)) + 1.5 * np.eye(3, 16)[codes]
+        mixing = np.random.default_rng(99).normal(size=(16, 16))
+        return (30 * rng.normal(size=(900, 1)) + small @ mixing).astype(np.float32), codes
+
+    assert _accuracy(probe, rows(0), rows(1), 3) > 0.6
+
+
+def test_linear_does_not_care_about_scale_rotation_or_shift():
+    train, test = _planted(0, 300, 1.0), _planted(1, 300, 1.0)
+    rng = np.random.default_rng(2)
+    rotation = np.linalg.qr(rng.normal(size=(10, 10)))[0]
+    groups = np.arange(300)
+
+    def named(change) -> np.ndarray:
+        fit = linear(change(train[0]), train[1], groups, 2, 0)
+        return fit.logits(fit.transform(change(test[0])))
+
+    plain = named(lambda v: v)
+    scaled = named(lambda v: v * np.geomspace(1e-3, 1e3, 10, dtype=np.float32) + 5)
+    rotated = named(lambda v: v @ rotation)
+    assert (plain.argmax(axis=1) == scaled.argmax(axis=1)).mean() > 0.99
+    assert (plain.argmax(axis=1) == rotated.argmax(axis=1)).mean() > 0.95
+
+
+@pytest.mark.parametrize("fit", [linear, mlp])
+def test_deterministic_whatever_the_number_of_threads(fit):
+    vectors, codes = _planted(0, 120, 1.0)
+    one, two = (fit(vectors, codes, np.arange(120), 2, 7, n_jobs=n) for n in (1, 2))
+    assert one.settings == two.settings
+    assert np.array_equal(one.logits(one.transform(vectors)), two.logits(two.transform(vectors)))
+
+
+@pytest.mark.parametrize("fit", [linear, mlp])
+def test_awkward_vectors(fit):
+    rng = np.random.default_rng(0)
+    codes = np.arange(40) % 2
+    wide = rng.normal(size=(40, 300)).astype(np.float32)  # more columns than rows
+    wide[:, 5] = 0.1  # constant
+    wide[:, 6] = 0.0
+    wide[:, 7] = wide[:, 8]  # no new direction
+    wide[:, 9] *= 1e6  # an outlier dimension, as language models have
+    wide[:, 10] += 8 * codes
+    found = fit(wide, codes, np.arange(40), 2, 0)
+    logits = found.logits(found.transform(wide))
+    assert logits.dtype == np.float64
+    assert np.isfinite(logits).all()
+    constant = np.full((40, 3), 2.5, dtype=np.float32)  # nothing to learn from
+    nothing = fit(constant, codes, np.arange(40), 2, 0)
+    assert np.isfinite(nothing.logits(nothing.transform(constant))).all()
+
+
+def test_a_constant_column_stays_silent_on_new_rows():
+    vectors, codes = _planted(0, 100, 2.0)
+    vectors[:, 0] = 0.3
+    found = linear(vectors, codes, np.arange(100), 2, 0)
+    moved = vectors.copy()
+    moved[:, 0] = 1e6
+    assert np.array_equal(found.logits(found.transform(vectors)), found.logits(found.transform(moved)))
+
+
+def test_rotated_features_leave_the_solution_of_wide_vectors_as_it_is():
+    # In 60 dimensions with 40 rows, the probe's own features (at most 40) against all 60 columns.
+    from auditcore.leakage.logistic import fit_logistic
+    from auditcore.leakage.probes import _rotated, _standardised
+
+    rng = np.random.default_rng(1)
+    train, codes, test = rng.normal(size=(40, 60)), np.arange(40) % 4, rng.normal(size=(25, 60))
+    rotate, standardise = _rotated(train), _standardised(train)
+    inside = fit_logistic(rotate(train), codes, 0.1, 4, tolerance=1e-9).logits(rotate(test))
+    outside = fit_logistic(standardise(train), codes, 0.1, 4, tolerance=1e-9).logits(standardise(test))
+    assert rotate(train).shape == (40, 40)
+    assert log_softmax(inside) == pytest.approx(log_softmax(outside), abs=1e-5)
+
+
+def test_inner_folds_share_no_subject_and_miss_no_class():
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 30, 200)
+    codes = groups % 4
+    folds = inner_folds(codes, groups, seed=1)
+    assert np.array_equal(np.sum(folds, axis=0), np.ones(200))
+    for fold in folds:
+        assert not set(groups[fold]) & set(groups[~fold])
+        assert set(codes[~fold]) == set(range(4))
+    assert len(inner_folds(np.array([0, 0, 1, 1]), np.arange(4), seed=0)) == 2
+    with pytest.raises(ValueError, match="two subjects"):
+        inner_folds(np.array([0, 0, 1]), np.arange(3), seed=0)
+
+
+def test_permutation_keeps_a_subjects_rows_together():
+    groups = np.array([f"s{i // 3}" for i in range(60)])
+    part = Part(np.arange(60), np.zeros((60, 1)), np.arange(60) // 3 % 4, groups)
+    permuted = permute_by_subject(part, np.random.default_rng(0))
+    assert all(len(set(permuted[groups == g])) == 1 for g in set(groups))
+    assert np.array_equal(np.bincount(permuted), np.bincount(part.codes))
+    assert not np.array_equal(permuted, part.codes)
+
+
+def test_permutation_moves_whole_sequences_where_subjects_have_several_labels():
+    groups = np.array(["a", "a", "b", "b", "c", "d", "d", "e"])
+    part = Part(np.arange(8), np.zeros((8, 1)), np.array([0, 1, 2, 2, 3, 4, 5, 6]), groups)
+    permuted = permute_by_subject(part, np.random.default_rng(1))
+    pairs = {tuple(permuted[groups == g]) for g in "abd"}
+    assert pairs == {(0, 1), (2, 2), (4, 5)}
+    assert {permuted[4], permuted[7]} == {3, 6}
