@@ -6,6 +6,7 @@ more variance than the mean over several seeds, so that the band is, if anything
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -50,10 +51,11 @@ def null_accuracies(
         return found
 
     accuracies = np.empty((permutations, len(cell.evaluated)))
-    for number, found in enumerate(in_parallel(one, range(permutations), n_jobs)):
-        accuracies[number] = found
-        if on_done is not None:
-            on_done(number + 1)
+    with closing(in_parallel(one, range(permutations), n_jobs)) as results:
+        for number, found in enumerate(results):
+            accuracies[number] = found
+            if on_done is not None:
+                on_done(number + 1)
     return {split: accuracies[:, k] for k, split in enumerate(cell.evaluated)}
 
 

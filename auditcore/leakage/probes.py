@@ -11,14 +11,15 @@ standardised columns and once on whitened ones (where low-variance directions co
 refitted for the number of epochs that named most inner rows correctly.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
 from os import cpu_count
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from auditcore.leakage.logistic import fit_logistic
@@ -160,14 +161,23 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-def in_parallel(function: Callable[[Any], Any], tasks: Iterable[Any], n_jobs: int) -> Iterator[Any]:
-    """Yield function(task) in order. Threads, one BLAS thread each: results do not depend on `n_jobs`."""
+def in_parallel(function: Callable[[Any], Any], tasks: Iterable[Any], n_jobs: int) -> Generator[Any, None, None]:
+    """Yield function(task) in order. Threads, one BLAS thread each: results do not depend on `n_jobs`.
+
+    Close the iterator (contextlib.closing) to drop what has not begun when its results are no longer wanted.
+    """
     with threadpool_limits(limits=1, user_api="blas"):
         if n_jobs == 1:
             yield from map(function, tasks)
-        else:
-            jobs = Parallel(n_jobs=n_jobs, backend="threading", return_as="generator")
-            yield from jobs(delayed(function)(task) for task in tasks)
+            return
+        with ThreadPoolExecutor(n_jobs) as pool:
+            waiting = deque(pool.submit(function, task) for task in tasks)
+            try:
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
 
 
 def default_jobs() -> int:
