@@ -11,6 +11,12 @@ from scipy.stats import beta, rankdata
 from auditcore.store import Run
 from tests.fake_parts import HOSTILE, TEXT, VERDICT_COLUMNS, Recipe, example_table, judged, progress, start_run
 
+TARGETS = (0.001, 0.01, 0.05, 0.1)
+METRICS = [
+    *("attack", "metric", "target_fpr", "value", "low", "high", "realised_fpr", "threshold", "resolvable"),
+    *("n_member", "n_nonmember", "n_no_evidence"),
+]
+
 
 def membership_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
     """Write a membership run: examples, token_stats, membership_scores, attack_metrics, roc, verdicts."""
@@ -132,6 +138,10 @@ def _metrics(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         n1, n0 = int(member.sum()), int((~member).sum())
         counts = {"n_member": n1, "n_nonmember": n0, "n_no_evidence": int(all_rows["rank_score"].isna().sum())}
         if not n1 or not n0:
+            nothing = {"attack": attack, "value": np.nan, "low": np.nan, "high": np.nan, **counts}
+            rows.append({**nothing, "metric": "auc"})
+            rows += [{**nothing, "metric": "tpr", "target_fpr": f, "resolvable": False} for f in TARGETS]
+            curves.append(pd.DataFrame({"attack": attack, "fpr": [np.nan], "tpr": [np.nan], "threshold": [np.nan]}))
             continue
         auc = (rankdata(rank)[member].sum() - n1 * (n1 + 1) / 2) / (n1 * n0)
         half = 1.96 * np.sqrt(max(auc * (1 - auc), 1e-6) / min(n1, n0))
@@ -139,11 +149,10 @@ def _metrics(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         rows.append({"attack": attack, "metric": "auc", "value": auc, "low": low, "high": high, **counts})
         fpr, tpr, threshold = _roc(member, rank)
         curves.append(pd.DataFrame({"attack": attack, "fpr": fpr, "tpr": tpr, "threshold": threshold}))
-        for target in (0.001, 0.01, 0.05, 0.1):
+        for target in TARGETS:
             at = int(np.searchsorted(fpr, target, side="right")) - 1
             rows.append({"attack": attack, **_operating_point(target, fpr[at], tpr[at], threshold[at], counts)})
-    empty = ["attack", "fpr", "tpr", "threshold"]
-    return pd.DataFrame(rows), pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=empty)
+    return pd.DataFrame(rows, columns=METRICS), pd.concat(curves, ignore_index=True)
 
 
 def _operating_point(target: float, fpr: float, tpr: float, threshold: float, counts: dict[str, int]) -> dict[str, Any]:

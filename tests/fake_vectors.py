@@ -85,7 +85,7 @@ def _predictions(rng: np.random.Generator, recipe: Recipe, examples: pd.DataFram
     evaluated = examples[examples["split"].isin(["bal_val", "bal_test"])]
     for attribute, artifact, layer, probe, gap in _cells(recipe):
         actual = evaluated[attribute].to_numpy()
-        right = rng.random(len(evaluated)) < min(0.98, 1 / k + gap)
+        right = rng.random(len(evaluated)) < min(0.98, gap * k / (k - 1))  # the others guess
         for seed in recipe.seeds:
             flip = rng.random(len(evaluated)) < 0.03
             wrong = np.array(recipe.classes)[rng.integers(0, k, len(evaluated))]

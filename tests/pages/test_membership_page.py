@@ -1,0 +1,142 @@
+"""The page Remembered rows, run by Streamlit's own test harness on fake runs."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from auditcore.store import Run
+from tests.fake_runs import membership_run, vectors_run
+
+ROUTER = str(Path(__file__).resolve().parents[2] / "pages" / "_router.py")
+
+
+def page(run: Run | None = None, **query: str) -> AppTest:
+    at = AppTest.from_file(ROUTER, default_timeout=60)
+    at.query_params.update({"run": run.id, **query} if run is not None else query)
+    at.switch_page("membership.py")
+    at.run()
+    assert not at.exception
+    return at
+
+
+def html(at: AppTest) -> str:
+    return "\n".join(part.proto.body for part in at.get("html"))
+
+
+def make(home: Path, name: str = "one", **changes) -> Run:
+    return membership_run(home / name, **changes)
+
+
+def test_it_opens_with_the_finding_and_the_verdict(home: Path) -> None:
+    text = html(page(make(home, rows=1600, tokens=12)))
+    assert "At a threshold that falsely accuses 1 row in 100" in text
+    assert "7,208 are needed" in text
+    assert "over budget" in text
+    assert "Rates over rows, not per person" in text
+
+
+def test_a_row_in_the_address_is_shown_token_by_token(home: Path) -> None:
+    at = page(make(home), row="42", attack="reference")
+    text = html(at)
+    assert "Row <bdi>42</bdi>: reference" in text
+    assert 'class="tk-map"' in text
+    assert "after fine-tuning" in text
+
+
+def test_an_unknown_row_is_said(home: Path) -> None:
+    text = html(page(make(home), row="no such row"))
+    assert "This run has no row &#x27;no such row&#x27;" in text
+
+
+def test_next_and_previous_walk_the_list(home: Path) -> None:
+    at = page(make(home))
+    button = next(b for b in at.button if b.label == "Next row")
+    button.click().run()
+    assert not at.exception
+    second = at.session_state["row"]
+    assert second
+    next(b for b in at.button if b.label == "Next row").click().run()
+    third = at.session_state["row"]
+    next(b for b in at.button if b.label == "Previous row").click().run()
+    assert at.session_state["row"] == second != third
+
+
+def test_search_finds_names_and_texts_and_takes_no_sql(home: Path) -> None:
+    run = make(home, rows=60)
+    at = page(run)
+    search = at.text_input(key="rows_search")
+    search.set_value("17").run()
+    assert not at.exception
+    assert "of 1 row in this list" in html(at) or "rows in this list" in html(at)
+    for hostile in ("' or 1=1 --", "%", "\\", "oracle"):
+        at.text_input(key="rows_search").set_value(hostile).run()
+        assert not at.exception
+    at.text_input(key="rows_search").set_value("nothing of this kind").run()
+    assert "No row fits this choice" in html(at)
+
+
+def test_hostile_rows_are_shown_as_written(home: Path) -> None:
+    run = make(home, hostile=True, rows=60)
+    rows = run.read("examples")["example_id"].tolist()
+    for row in (rows[0], rows[2], rows[4]):
+        text = html(page(run, row=row))
+        assert "<script>alert" not in text
+        assert "<img" not in text
+        assert 'class="tk-map"' in text
+
+
+@pytest.mark.parametrize("store_text", ["none", "full"])
+def test_no_text_of_a_row_is_shown_when_it_is_hidden(home: Path, store_text: str) -> None:
+    run = make(home, store_text=store_text)
+    words = [
+        w.strip() for w in make(home, "same").read("token_stats", where="example_id = '42'")["token"] if len(w) > 6
+    ]
+    at = page(run, row="42")
+    if store_text == "full":
+        assert all(w in html(at) for w in words)
+        at.toggle(key="hide_text").set_value(True).run()
+    assert not any(f"{w}</span>" in html(at) for w in words)
+    assert not any("token" in frame.value.columns for frame in at.dataframe)
+    assert "text is hidden" in html(at)
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2, 3, 4])
+def test_a_run_still_working_shows_what_is_there(home: Path, stages: int) -> None:
+    text = html(page(make(home, status="queued", stages=stages, rows=40)))
+    assert "still working" in text
+    assert ('class="tk-map"' in text) == (stages >= 2)
+    assert ("No token statistics yet" in text) == (stages < 2)
+    assert ("No rate has been measured yet" in text) == (stages < 4)
+
+
+@pytest.mark.parametrize(("members", "words"), [(0.0, "no rows known to be members"), (1.0, "known not to be members")])
+def test_without_one_group_it_says_that_no_rate_exists(home: Path, members: float, words: str) -> None:
+    assert words in html(page(make(home, members=members, unknown=0.0, rows=40)))
+
+
+def test_rows_without_evidence_are_said_and_never_called_members(home: Path) -> None:
+    run = make(home, rows=60)
+    assert "This row has no tokens" in html(page(run, row="12"))
+    text = html(page(run, row="11"))
+    assert "No evidence" in text
+    assert "Called a training row" not in text
+
+
+def test_long_rows_are_shown_in_pages(home: Path) -> None:
+    run = make(home, hostile=True, rows=30)
+    row = run.read("examples")["example_id"].iloc[7]
+    text = html(page(run, row=row))
+    assert text.count("data-t=") == 600
+    assert "5,000 tokens, 600 on each page" in text
+
+
+def test_warnings_stand_at_the_top(home: Path) -> None:
+    run = make(home, warnings=("The member column disagrees with the training rows: 12 rows.",))
+    text = html(page(run))
+    assert text.index("The member column disagrees") < text.index("What each attack finds")
+
+
+def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path) -> None:
+    assert "New audit" in html(page())
+    assert "New audit" in html(page(vectors_run(home / "v", rows=60)))

@@ -1,0 +1,79 @@
+"""The page Exported vectors, run by Streamlit's own test harness on fake runs."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from auditcore.store import Run
+from tests.fake_runs import membership_run, vectors_run
+
+ROUTER = str(Path(__file__).resolve().parents[2] / "pages" / "_router.py")
+
+
+def page(run: Run | None = None, **query: str) -> AppTest:
+    at = AppTest.from_file(ROUTER, default_timeout=60)
+    at.query_params.update({"run": run.id, **query} if run is not None else query)
+    at.switch_page("vectors.py")
+    at.run()
+    assert not at.exception
+    return at
+
+
+def html(at: AppTest) -> str:
+    return "\n".join(part.proto.body for part in at.get("html"))
+
+
+def test_it_opens_with_the_finding_the_verdict_and_what_the_test_could_show(home: Path) -> None:
+    text = html(page(vectors_run(home / "one", rows=900)))
+    assert "An attacker holding <b>meanpool</b> names recorded_race correctly for" in text
+    assert "over all 4 declared attackers" in text
+    assert "test subjects</b> would let a leak-free vector pass" in text
+    assert "Point rule" in text
+    assert "V-information" in text
+
+
+def test_the_address_restores_attribute_artifact_and_layer(home: Path) -> None:
+    run = vectors_run(home / "one", rows=300, layers=(0, 30), attributes=("race", "sex"))
+    text = html(page(run, attribute="sex", artifact="lasttok", layer="0"))
+    assert "names sex correctly" in text
+    assert "<h2>lasttok, layer 0</h2>" in text
+
+
+def test_a_value_in_the_address_that_does_not_exist_is_ignored(home: Path) -> None:
+    run = vectors_run(home / "one", rows=200)
+    assert "<h2>meanpool, layer 30</h2>" in html(page(run, artifact="<b>", layer="99", attribute="none"))
+
+
+def test_hostile_names_of_attributes_and_classes_are_shown_as_written(home: Path) -> None:
+    run = vectors_run(home / "one", hostile=True, attributes=("$x$ <img src=x>", "b"))
+    text = html(page(run))
+    assert "&lt;img src=x&gt;" in text
+    assert "<img" not in text
+    assert "<script>alert" not in text
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2])
+def test_a_run_still_working_shows_what_is_there(home: Path, stages: int) -> None:
+    text = html(page(vectors_run(home / "one", status="queued", stages=stages)))
+    assert "still working" in text
+    assert ("No probe has finished yet" in text) == (stages < 2)
+
+
+def test_vectors_that_were_not_kept_or_are_broken_are_said(home: Path) -> None:
+    run = vectors_run(home / "one", keep_vectors=False)
+    assert "were not kept with the run" in html(page(run))
+    broken = vectors_run(home / "two")
+    (broken.path / "vectors" / "meanpool-layer30.safetensors").write_bytes(b"no vectors")
+    assert "the vectors cannot be read" in html(page(broken))
+
+
+def test_too_few_subjects_are_not_resolved_and_say_how_many_would_do(home: Path) -> None:
+    text = html(page(vectors_run(home / "one", rows=400, gap=0.0, classes=("F", "M"))))
+    assert "not resolved" in text
+    assert "cannot tell on which side" in text
+
+
+def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path) -> None:
+    assert "New audit" in html(page())
+    assert "New audit" in html(page(membership_run(home / "m", rows=40)))
