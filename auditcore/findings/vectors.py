@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from auditcore.findings.common import records, share, short
-from auditcore.verdict import MEANINGS, OVER, SYMBOLS, WITHIN
+from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITHIN
 from auditcore.words import Strong, count, counted, interval, known, listed, number, percent, percent_interval
 
 
@@ -32,6 +32,9 @@ def vectors_finding(metrics: pd.DataFrame | None, attribute: str, budget: float,
         return ["Nothing has been measured yet: this run has no finished probe."]
     several = rows["layer"].nunique() > 1
     rows = rows.drop_duplicates("artifact")  # of each artifact the layer that tells most
+    # An artifact is within budget only if every attacker that holds it is.
+    every = pooled(metrics, attribute, split).groupby("artifact")["verdict"].agg(_together)  # type: ignore[arg-type]
+    rows = rows.assign(verdict=rows["artifact"].map(every))
     best = rows.iloc[0]
     told = Strong(f"{share(best['accuracy'])} subjects")
     parts: list[str] = ["An attacker holding ", Strong(artifact_words(best, several)), f" names {attribute} correctly "]
@@ -60,9 +63,14 @@ def _verdict_words(rows: pd.DataFrame, budget: float, several: bool) -> list[str
     parts: list[str] = []
     for verdict in found:
         names = listed([artifact_words(r, several) for r in records(rows[rows["verdict"] == verdict])])
-        head = verdict[0].upper() + verdict[1:]
-        parts += [Strong(head), f" ({budget:g}): {names}. " if "budget" in verdict else f": {names}. "]
-    return [*parts[:-1], parts[-1].strip()] if parts else ["No verdict yet."]
+        against = f" ({budget:g})" if "budget" in verdict else ""
+        parts += [Strong(verdict[0].upper() + verdict[1:]), f"{against}: {names}. "]
+    return [*parts[:-1], parts[-1].rstrip()] if parts else ["No verdict yet."]
+
+
+def _together(verdicts: pd.Series) -> str | None:
+    found = set(verdicts.dropna())
+    return next((v for v in (OVER, BELOW, NOT_RESOLVED, WITHIN) if v in found), None)
 
 
 def accuracy_sentence(rows: pd.DataFrame) -> list[str]:

@@ -1,0 +1,162 @@
+"""ROC and score distributions: traces equal the table, nothing disappears without being counted."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditcore.figures import membership as figures
+from auditcore.figures import theme
+from auditcore.figures.tables import attack_table
+
+ROC = pd.DataFrame(
+    {
+        "attack": ["ez"] * 5 + ["loss"] * 4,
+        "fpr": [0.0, 0.0, 0.01, 0.01, 1.0, 0.0, 0.1, 0.5, 1.0],
+        "tpr": [0.0, 0.4, 0.4, 0.8, 1.0, 0.0, 0.0, 0.3, 1.0],
+        "threshold": [np.nan, 9.0, 8.0, 7.0, 0.0, np.nan, 3.0, 2.0, 1.0],
+    }
+)
+
+
+def trace(fig, name):
+    return next(t for t in fig.data if t.name == name)
+
+
+def test_roc_keeps_the_highest_tpr_of_each_fpr_and_draws_an_fpr_of_0_at_the_edge():
+    drawn = figures.curves(ROC, n_nonmember=100)
+    assert drawn.floor == 0.01
+    ez = drawn.points[drawn.points["attack"] == "ez"]
+    assert list(zip(ez["fpr"], ez["tpr"], strict=True)) == [(0.01, 0.8), (1.0, 1.0)]
+    loss = drawn.points[drawn.points["attack"] == "loss"]
+    assert list(zip(loss["fpr"], loss["tpr"], strict=True)) == [(0.5, 0.3), (1.0, 1.0)]
+    assert (drawn.no_hits, drawn.not_finite, drawn.realisable) == (3, 0, 9)
+
+
+def test_roc_counts_what_is_not_finite():
+    broken = ROC.assign(tpr=ROC["tpr"].where(ROC.index != 3))
+    drawn = figures.curves(broken, 100)
+    assert drawn.not_finite == 1
+    assert np.isfinite(drawn.points[["fpr", "tpr"]].to_numpy()).all()
+
+
+def test_roc_figure_draws_exactly_the_points_and_labels_every_curve():
+    drawn = figures.curves(ROC, 1000)
+    fig = figures.roc_figure(drawn, 0.01)
+    for attack, name in (("ez", "EZ"), ("loss", "loss")):
+        points = drawn.points[drawn.points["attack"] == attack]
+        np.testing.assert_array_equal(trace(fig, name).x, points["fpr"])
+        np.testing.assert_array_equal(trace(fig, name).y, points["tpr"])
+        assert trace(fig, name).line.shape == "hv"
+    assert {"<b>EZ</b>", "<b>loss</b>", "guessing"} <= {a.text for a in fig.layout.annotations}
+    assert fig.layout.xaxis.type == fig.layout.yaxis.type == "log"
+    assert fig == figures.roc_figure(drawn, 0.01)
+    assert theme.CONFIG["showSendToCloud"] is False
+
+
+def test_an_attack_without_any_hit_has_no_curve_and_is_named():
+    flat = pd.DataFrame({"attack": "loss", "fpr": [0.0, 0.5], "tpr": [0.0, 0.0], "threshold": [1.0, 0.0]})
+    drawn = figures.curves(flat, 100)
+    assert drawn.flat == ["loss"]
+    assert len(drawn.points) == 0
+    figures.roc_figure(drawn)
+
+
+def test_a_long_roc_is_thinned_to_true_points_with_its_ends():
+    rng = np.random.default_rng(0)
+    n = 20_000
+    fpr, tpr = np.sort(rng.random(n)), np.sort(rng.random(n))
+    roc = pd.DataFrame({"attack": "ez", "fpr": fpr, "tpr": tpr, "threshold": 0.0})
+    drawn = figures.curves(roc, n)
+    assert len(drawn.points) <= figures.MAX_POINTS
+    real = set(zip(fpr.clip(drawn.floor), tpr, strict=True))
+    assert set(zip(drawn.points["fpr"], drawn.points["tpr"], strict=True)) <= real
+    assert drawn.points["fpr"].iloc[-1] == fpr[-1]
+
+
+@given(st.lists(st.floats(-3, 0), min_size=1, max_size=8), st.floats(0.01, 0.3))
+def test_labels_never_overlap_and_keep_their_order(places, gap):
+    named = {f"a{i}": p for i, p in enumerate(places)}
+    spots = figures.spread(named, -3.0, 0.0, gap)
+    values = [spots[n] for n in sorted(named, key=lambda n: (named[n], n))]
+    assert all(b - a >= gap - 1e-9 for a, b in pairwise(values))
+    assert max(values) <= 0.0
+
+
+SCORES = pd.DataFrame(
+    {
+        "attack": "ez",
+        "member": pd.array([True, True, True, False, False, False, None, True, False], dtype="boolean"),
+        "score": [4.0, 2.0, np.nan, 0.5, 0.0, np.nan, 1.0, np.nan, np.nan],
+        "status": ["ok", "ok", "n_zero", "ok", "p_zero", "insufficient", "ok", "no_evidence", "no_errors"],
+    }
+)
+
+
+def test_histogram_counts_every_row_exactly_once():
+    bins = figures.histogram(SCORES, "ez")
+    counts = bins.counts
+    assert counts == {
+        "member": 2, "nonmember": 3, "forced": 2, "no_evidence": 1, "unknown": 1, "insufficient": 1,
+    }  # fmt: skip
+    assert bins.table["members"].sum() == 2
+    assert bins.table["nonmembers"].sum() == 3
+    assert bins.table["nonmembers"].iloc[0] == 3 - int((bins.table["nonmembers"].iloc[1:]).sum())
+    assert bins.forced == (1, 1)
+    total = counts["member"] + counts["nonmember"] + counts["forced"] + counts["no_evidence"] + counts["unknown"]
+    assert total == len(SCORES)
+
+
+def test_score_figure_bars_are_the_shares_of_each_group():
+    bins = figures.histogram(SCORES, "ez")
+    fig = figures.scores_figure(bins, "ez", 1.5)
+    members, others = trace(fig, "members"), trace(fig, "non-members")
+    np.testing.assert_allclose(np.array(members.y, float)[:-1], bins.table["members"] / 3)
+    np.testing.assert_allclose(-np.array(others.y, float)[:-1], bins.table["nonmembers"] / 4)
+    assert members.y[-1] == pytest.approx(1 / 3)
+    assert any("called training rows from 1.50" in a.text for a in fig.layout.annotations)
+
+
+def test_scores_of_a_plain_attack_have_linear_bins():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"attack": "loss", "member": rng.random(500) < 0.5, "score": rng.normal(size=500), "status": "ok"}
+    )
+    bins = figures.histogram(frame, "loss")
+    widths = (bins.table["right"] - bins.table["left"]).to_numpy()
+    np.testing.assert_allclose(widths, widths[0])
+    assert bins.table[["members", "nonmembers"]].to_numpy().sum() == 500
+    assert not bins.log
+    figures.scores_figure(bins, "loss", None)
+
+
+@pytest.mark.parametrize("score", [[np.nan, np.nan], [2.0, 2.0], [0.0, 0.0]])
+def test_degenerate_scores_still_draw(score):
+    frame = pd.DataFrame({"attack": "ez", "member": [True, False], "score": score, "status": "ok"})
+    figures.scores_figure(figures.histogram(frame, "ez"), "ez", 1e300)
+
+
+def metrics(**changes):
+    counts = {"n_member": 800, "n_nonmember": 800, "n_no_evidence": 0}
+    tpr = {"metric": "tpr", "target_fpr": 0.01, "low": 0.80, "high": 0.88, "realised_fpr": 0.00875, "threshold": 1.87}
+    rows = [
+        {"attack": "ez", "metric": "auc", "value": 0.992, "low": 0.98, "high": 1.0, **counts},
+        {"attack": "ez", "value": 0.846, "resolvable": True, **tpr, **counts, **changes},
+        {"attack": "<b>x", "metric": "auc", "value": 0.6, "low": np.nan, "high": np.nan, **counts},
+        {"attack": "<b>x", "value": np.nan, "resolvable": False, **tpr, **counts},
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_attack_table_shows_values_intervals_and_what_is_missing():
+    html = attack_table(metrics(), 0.01, {"ez": 2}, 718)
+    assert "84.6\u202f%" in html
+    assert "80.0 to 88.0\u202f%" in html
+    assert "0.992" in html
+    assert "0.88\u202f%" in html
+    assert "not resolved by 800 non-members (718 needed)" in html
+    assert "&lt;b&gt;x" in html
+    assert "<b>x" not in html

@@ -1,0 +1,52 @@
+"""A claim has both halves, names what was audited exactly, and leaves no verdict out."""
+
+import pandas as pd
+
+from auditcore.claims import claim
+from auditcore.spec import dump_spec, parse_spec
+from tests.fake_runs import membership_run, vectors_run
+
+
+def test_vectors_claim_names_label_artifact_layer_template_data_subjects_attackers_and_every_verdict(tmp_path):
+    run = vectors_run(tmp_path / "v", rows=300)
+    verdicts = run.read("verdicts")
+    text = claim(run.manifest, verdicts)
+    n = int(verdicts["n_subjects"].max())
+    for part in ("recorded_race", "lasttok and meanpool at layer 30", "smollm2-135m", "template", "notes.parquet",
+                 f"{n} test subjects", "linear and mlp (3 seeds)", "90 % interval", "all together"):  # fmt: skip
+        assert part in text["audited"]
+    assert text["audited"].count("90 % interval") == 4
+    assert "the artifacts concat" in text["not_audited"]
+    assert "other layers, checkpoints, templates and attributes" in text["not_audited"]
+
+
+def test_membership_claim_names_attacks_rows_and_what_was_not_audited(tmp_path):
+    run = membership_run(tmp_path / "m", rows=300)
+    run.update(counts={"members": 150, "nonmembers": 147})
+    text = claim(run.manifest, run.read("verdicts"))
+    for part in (
+        "150 members, 147 non-members",
+        "ez, loss and reference",
+        "at most 128 tokens",
+        "smollm2-135m",
+        "not resolved",
+    ):
+        assert part in text["audited"]
+    for part in ("shadow models", "error rates for one person", "unknown membership"):
+        assert part in text["not_audited"]
+
+
+def test_a_claim_can_be_made_from_an_early_manifest_without_verdicts():
+    spec = {"kind": "membership", "model": {"source": "a"}, "data": {"path": "r.csv", "roles": {"text": "t"}}}
+    manifest = {"spec": dump_spec(parse_spec(spec))}
+    text = claim(manifest, pd.DataFrame(columns=["attacker", "verdict"]))
+    assert "no verdict, since no rate could be measured" in text["audited"]
+
+
+def test_given_vectors_and_fine_tuning_have_their_own_words():
+    data = {"path": "r.csv", "roles": {"label": "sex", "id": "id"}}
+    vectors = {"kind": "vectors", "vectors": {"path": "v.parquet"}, "data": data}
+    empty = pd.DataFrame(columns=["attacker", "verdict"])
+    assert "the given vectors (v.parquet)" in claim({"spec": dump_spec(parse_spec(vectors))}, empty)["audited"]
+    finetune = {"kind": "finetune", "model": {"source": "a"}, "data": {"path": "r.csv", "roles": {"text": "t"}}}
+    assert "audits none" in claim({"spec": dump_spec(parse_spec(finetune))}, empty)["audited"]

@@ -1,0 +1,187 @@
+"""Sentences say what the numbers say, and no more."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditcore import findings
+from auditcore.words import Strong, plain
+
+
+def metrics(values: dict[str, float], n: int = 800, low=0.9, high=1.1, target=0.01, resolvable=True) -> pd.DataFrame:
+    counts = {"n_member": n, "n_nonmember": n, "n_no_evidence": 0}
+    rows = []
+    for attack, value in values.items():
+        rows.append({"attack": attack, "metric": "auc", "target_fpr": np.nan, "value": 0.9, **counts})
+        tpr = {"low": value * low, "high": min(1.0, value * high)} if resolvable else {"low": np.nan, "high": np.nan}
+        rows.append(
+            {"attack": attack, "metric": "tpr", "target_fpr": target, "value": value if resolvable else np.nan, **tpr,
+             "realised_fpr": target * 0.9, "threshold": 1.0, "resolvable": resolvable, **counts}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (0.846, "85 of 100"), (0.014, "1 of 100"), (0.0019, "2 of 1,000"), (0.0001, "fewer than 1 of 1,000"),
+        (0.0, "none"), (1.0, "all"), (0.996, "996 of 1,000"), (0.9999, "more than 999 of 1,000"),
+        (None, "an unknown share"),
+    ],
+)  # fmt: skip
+def test_a_share_in_words(rate, words):
+    assert findings.share(rate) == words
+
+
+@given(st.floats(0, 1))
+def test_a_share_is_never_called_none_or_all_unless_it_is(rate):
+    text = findings.share(rate)
+    assert (text == "none") == (rate == 0.0)
+    assert (text == "all") == (rate == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [(0.01, "1 row in 100"), (0.05, "5 rows in 100"), (0.001, "1 row in 1,000"), (0.025, "25 rows in 1,000")],
+)
+def test_false_accusations_in_words(rate, words):
+    assert findings.alarms(rate) == words
+
+
+def test_the_finding_of_the_drawing():
+    found = findings.membership_finding(metrics({"reference": 0.136, "ez": 0.846, "loss": 0.014}))
+    assert plain(found) == (
+        "At a threshold that falsely accuses 1 row in 100, EZ finds 85 of 100 training rows; "
+        "the next best attack, reference, finds 14."
+    )
+    assert [p for p in found if isinstance(p, Strong)] == ["EZ finds 85 of 100 training rows"]
+
+
+def test_near_chance_is_not_sold_as_a_find():
+    text = plain(findings.membership_finding(metrics({"ez": 0.012}, low=0.2, high=1.8)))
+    assert "no attack finds clearly more training rows than that" in text
+    assert "95 % interval" in text
+
+
+def test_an_unresolved_rate_moves_to_the_finest_that_is_and_says_so():
+    frame = pd.concat([metrics({"ez": 0.5}, n=200, resolvable=False), metrics({"ez": 0.8}, n=200, target=0.1)])
+    text = plain(findings.membership_finding(frame))
+    assert text.startswith("200 non-members cannot show a false-accusation rate of 1 row in 100. ")
+    assert "At one that falsely accuses 10 rows in 100, EZ finds 80 of 100 training rows" in text
+    assert plain(findings.unresolved_notes(frame)[0]).endswith("with 200 non-members: 718 are needed.")
+
+
+def test_when_no_rate_is_resolved_the_auc_speaks():
+    text = plain(findings.membership_finding(metrics({"ez": 0.5}, n=20, resolvable=False)))
+    assert "EZ ranks the training row first in 90 of 100 pairs" in text
+
+
+@pytest.mark.parametrize(("column", "words"), [("n_member", "to be members"), ("n_nonmember", "not to be members")])
+def test_without_one_group_nothing_is_claimed(column, words):
+    assert words in plain(findings.membership_finding(metrics({"ez": 0.5}).assign(**{column: 0})))
+
+
+def test_before_there_are_metrics():
+    assert "no finished operating points" in plain(findings.membership_finding(None))
+    assert "no finished probe" in plain(findings.vectors_finding(None, "race", 0.025))
+
+
+def probe(artifact, name, accuracy, verdict, layer=30, **more):
+    base = {"attribute": "race", "artifact": artifact, "layer": layer, "defence": "none", "probe": name, "seed": None}
+    sizes = {"split": "bal_test", "n_subjects": 875, "n_eval": 875, "chance": 0.2, "verdict": verdict}
+    return {**base, **sizes, "accuracy": accuracy, "signed_gap": accuracy - 0.2, **more}
+
+
+def test_vectors_finding_names_every_artifact_and_the_budget():
+    rows = [probe("meanpool", "mlp", 0.62, "over budget"), probe("lasttok", "mlp", 0.41, "over budget"),
+            probe("lasttok", "linear", 0.3, "over budget")]  # fmt: skip
+    assert plain(findings.vectors_finding(pd.DataFrame(rows), "race", 0.025)) == (
+        "An attacker holding meanpool names race correctly for 62 of 100 subjects, holding lasttok for 41; "
+        "guessing gives 20. Both are over the budget of 0.025."
+    )
+
+
+def test_vectors_finding_does_not_call_not_resolved_safe():
+    text = plain(findings.vectors_finding(pd.DataFrame([probe("lasttok", "mlp", 0.21, "not resolved")]), "race", 0.025))
+    assert "Not resolved: 875 test subjects cannot tell on which side of 0.025 that lies." in text
+
+
+def test_mixed_verdicts_are_told_apart():
+    rows = [probe("meanpool", "mlp", 0.62, "over budget"), probe("lasttok", "mlp", 0.2, "within budget")]
+    text = plain(findings.vectors_finding(pd.DataFrame(rows), "race", 0.025))
+    assert "Over budget (0.025): meanpool. Within budget (0.025): lasttok." in text
+
+
+def test_an_artifact_is_within_budget_only_if_every_attacker_is():
+    rows = [probe("lasttok", "mlp", 0.21, "within budget"), probe("lasttok", "linear", 0.20, "not resolved")]
+    text = plain(findings.vectors_finding(pd.DataFrame(rows), "race", 0.025))
+    assert "Not resolved" in text
+    assert "within the budget" not in text
+
+
+def test_of_several_layers_the_one_that_tells_most_is_named():
+    rows = [probe("meanpool", "mlp", 0.3, "over budget", 0), probe("meanpool", "mlp", 0.5, "over budget", 12)]
+    assert "holding meanpool at layer 12 names" in plain(findings.vectors_finding(pd.DataFrame(rows), "race", 0.025))
+
+
+def test_the_confusion_sentence_names_classes_as_written():
+    counts = pd.DataFrame([[60.0, 40.0], [10.0, 90.0]], index=["<b>", "M"], columns=["<b>", "M"])
+    text = plain(findings.confusion_sentence(counts))
+    assert "M is named most often when it is true" in text
+    assert "takes <b> for M" in text
+    assert plain(findings.confusion_sentence(counts * 0)) == "No predictions to show."
+
+
+def row(**changes):
+    return {"status": "ok", "member": True, "score": 4.31, "rank_score": 4.31, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "threshold", "words"),
+    [
+        ({}, 1.87, "Called a training row, rightly: it was trained on."),
+        ({"member": False}, 1.87, "Called a training row, wrongly: it was not trained on."),
+        ({}, 9.0, "Not called a training row, wrongly: it was trained on."),
+        ({"member": pd.NA}, 1.87, "whether it is one is unknown"),
+        ({}, None, "Not judged: this run has no threshold at the chosen rate"),
+        ({"status": "no_evidence", "rank_score": np.nan}, 1.87, "No evidence"),
+        ({"status": "no_errors", "rank_score": 1e300}, 1.87, "placed at the top"),
+    ],
+)
+def test_a_row_in_words(changes, threshold, words):
+    assert words in plain(findings.row_sentence(row(**changes), threshold, "ez"))
+
+
+def test_no_evidence_is_never_called_a_member():
+    assert findings.called(np.nan, 1.0) is None
+    assert findings.called(1.0, None) is None
+    assert findings.called(1.0, 1.0) is True
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(4.314, "4.31"), (33057.39, "33,057"), (0.0123, "0.0123"), (-12345.6, "−12,346"), (123.45, "123.5")],
+)
+def test_scores_have_the_digits_they_deserve(value, words):
+    assert findings.score_number(value) == words
+
+
+def test_a_threshold_among_forced_rows_is_not_written_out():
+    assert findings.score_words(row(), "ez", 1e300) == "EZ 4.31 (threshold beyond every score)"
+
+
+def test_confident_inferences_by_class_survive_broken_json():
+    assert findings.confident_by_class({"confident_by_class": '{"a": 0.1, "b": 0.3}'}) == [("b", 0.3), ("a", 0.1)]
+    assert findings.confident_by_class({"confident_by_class": "{"}) == []
+    assert findings.confident_by_class({}) == []
+
+
+def test_overall_takes_the_combined_line_and_never_over_claims():
+    lines = pd.DataFrame({"attacker": ["ez", "loss"], "verdict": ["over budget", "within budget"]})
+    assert findings.overall(lines) == "not resolved"
+    combined = pd.concat([lines, pd.DataFrame({"attacker": ["all"], "verdict": ["over budget"]})])
+    assert findings.overall(combined) == "over budget"
+    assert findings.overall(lines.head(1)) == "over budget"
+    assert findings.overall(lines.head(0)) == "not resolved"
