@@ -15,6 +15,7 @@ from auditcore.words import Sentence, Strong
 
 Read = Callable[[Run, str], pd.DataFrame]
 OPERATING_POINT = 0.01  # the false positive rate at which membership is judged
+NEEDED = 718  # non-members that resolve it (membership.thresholds, which imports scipy: too slow for a first page)
 TEST_SPLITS = ("bal_test", "bal_val")
 
 
@@ -66,9 +67,9 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
     groups = f"{words.count(best['n_member'])} members, {words.count(best['n_nonmember'])} others"
     budget = f"budget {words.percent(_budget(verdicts))} above chance"
     if not words.known(best["value"]):
-        lines = [words.plain(note) for note in findings.unresolved_notes(metrics[metrics["attack"] == best["attack"]])]
         what = "Training rows found at 1 % false alarms"
-        return Card(rule.NOT_RESOLVED, what, words.NONE, (*lines[-1:], groups))
+        why = f"so few rows cannot show it: {NEEDED} others are needed"
+        return Card(rule.NOT_RESOLVED, what, words.NONE, (why, groups))
     spread = words.percent_interval(best["low"], best["high"])
     first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"
     n_attacks = metrics["attack"].nunique()

@@ -1,0 +1,203 @@
+"""New audit: the form builds a valid spec, says what it will show, and starts it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from auditcore import jobs, store
+from auditcore.errors import AuditError
+from auditcore.jobs import Plan
+from auditcore.spec import dump_spec, parse_spec
+from pages._form import _short
+from tests.fake_runs import vectors_run
+from tests.pages.conftest import words_of
+
+POWER = {
+    "attribute": "sex",
+    "n_subjects": 60,
+    "n_classes": 2,
+    "attackers": 2,
+    "budget": 0.025,
+    "p_within": 0.01,
+    "smallest_gap": 0.2,
+    "subjects_needed": 4294,
+}
+
+
+@pytest.fixture
+def rows(home: Path) -> Path:
+    """A file uploaded earlier: AppTest cannot type a new option into a select box."""
+    lines = [
+        f"p{i},the patient number {i} came with a cough and went home,{'FM'[i % 2]},{i % 3 == 0}" for i in range(60)
+    ]
+    path = home / "uploads" / "rows $x$.csv"
+    path.parent.mkdir()
+    path.write_text("patient_id,note,sex,member\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, home: Path) -> list:
+    """Plans and submissions without any model."""
+    specs: list = []
+
+    def plan(spec):
+        points = [{"target_fpr": 0.01, "n_nonmember": 40, "needed": 718, "resolvable": False}]
+        vectors = spec.kind == "vectors"
+        return Plan(
+            spec.kind, 60, 700, 42.0, 5_000_000, [POWER] if vectors else [], [] if vectors else points, ["A note."]
+        )
+
+    def submit(spec, out=None):
+        specs.append(spec)
+        return store.create_run(dump_spec(spec))
+
+    monkeypatch.setattr(jobs, "plan", plan)
+    monkeypatch.setattr(jobs, "submit", submit)
+    return specs
+
+
+def open_form(open_page, path: Path, kind: str = "vectors"):
+    app = open_page("setup.py")
+    app.get_by_key("setup_kind").set_value(kind)
+    app.run()
+    app.get_by_key("setup_data").set_value(str(path))
+    app.run()
+    assert not app.exception, app.exception
+    return app
+
+
+def button(app, label: str):
+    return next(b for b in app.button if b.label == label)
+
+
+def test_check_plan_and_start(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows)
+    text = words_of(app)
+    assert "CSV, 60 rows, 4 columns" in text
+    assert "Guessed: its name" in text
+    assert not [b for b in app.button if b.label == "Start the audit"]  # not before the plan
+    button(app, "Check and plan").click().run()
+    text = words_of(app)
+    assert "4,294 subjects" in text
+    assert "about 42 seconds on this machine" in text
+    button(app, "Start the audit").click().run()
+    spec = started[0]
+    assert spec.kind == "vectors"
+    assert spec.model.source == "smollm2-135m"
+    assert spec.data.roles == {"prompt": "note", "label": "sex", "group": "patient_id"}
+    assert spec.template == "{prompt}"
+    assert (spec.artifacts, spec.layers, spec.probes) == (["lasttok", "meanpool"], [-1], ["linear", "mlp"])
+    assert parse_spec(dump_spec(spec)) == spec
+    assert app.sidebar.selectbox[0].value == store.list_runs()["run_id"][0]  # the new run is the one shown
+
+
+def test_a_change_after_the_plan_asks_for_a_new_one(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows)
+    button(app, "Check and plan").click().run()
+    app.get_by_key("setup_budget").set_value(0.05)
+    app.run()
+    assert "Something was changed since the last plan" in words_of(app)
+    assert not [b for b in app.button if b.label == "Start the audit"]
+
+
+def test_membership_asks_for_a_fine_tuned_model_and_says_what_it_can_show(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows, "membership")
+    assert "compares a model before and after fine-tuning" in words_of(app)
+    button(app, "Check and plan").click().run()
+    assert "718 are needed" in words_of(app)
+    button(app, "Start the audit").click().run()
+    assert started[0].kind == "membership"
+    assert started[0].model.reference == "smollm2-135m"
+    assert started[0].data.roles == {"text": "note", "member": "member", "group": "patient_id"}
+
+
+def test_finetune_options_reach_the_spec(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows, "finetune")
+    app.get_by_key("setup_method").set_value("lora")
+    app.run()
+    app.get_by_key("setup_rank").set_value(8)
+    app.run()
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    spec = started[0]
+    assert (spec.kind, spec.method, spec.lora.r, spec.lora.alpha) == ("finetune", "lora", 8, 16)
+    assert spec.learning_rate == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("setup_data", "/nowhere/rows.csv", "no such file"),
+        ("setup_role_vectors_label_{}", [], "data.roles.label is missing"),
+        ("setup_layers", "last", "layers"),
+        ("setup_model_vectors", "/nowhere/model", "no such file or folder"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_notice(
+    open_page, rows: Path, started: list, key: str, value: str, said: str
+) -> None:
+    state = {"setup_data": str(rows), key.format(_short(str(rows))): value}
+    app = open_page("setup.py", state=state)
+    assert not app.exception
+    assert said in words_of(app)
+
+
+def test_an_error_of_the_plan_is_shown_and_nothing_can_start(open_page, rows: Path, started: list, monkeypatch) -> None:
+    def refuse(spec):
+        raise AuditError("rows.csv: row 3 is <bad>.")
+
+    monkeypatch.setattr(jobs, "plan", refuse)
+    app = open_form(open_page, rows)
+    button(app, "Check and plan").click().run()
+    assert "row 3 is &lt;bad&gt;" in words_of(app)
+    assert not [b for b in app.button if b.label == "Start the audit"]
+
+
+def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list, tmp_path: Path) -> None:
+    app = open_form(open_page, rows)
+    app.get_by_key("setup_have_vectors").set_value(True)
+    app.run()
+    app.get_by_key("setup_vector_path").set_value(str(tmp_path / "v.parquet"))
+    app.run()
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert started[0].model is None
+    assert started[0].vectors.path.endswith("v.parquet")
+
+
+def test_raw_text_can_be_hidden(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows)
+    assert len(app.dataframe) == 1
+    app.get_by_key("hide_text").set_value(True)
+    app.run()
+    assert len(app.dataframe) == 0
+    assert "Raw text is hidden" in words_of(app)
+
+
+def test_a_working_run_is_shown_with_its_stages_and_can_be_cancelled(open_page, home: Path, monkeypatch) -> None:
+    run = vectors_run(home / "busy", rows=60, status="queued", stages=0)
+    run.event("vectors", 24, 60, 90.0)
+    cancelled: list[str] = []
+
+    def cancel(which, patience=10.0):
+        cancelled.append(which.id)
+        which.update(status="cancelled", message="Cancelled.")
+
+    monkeypatch.setattr(jobs, "cancel", cancel)
+    app = open_page("setup.py")
+    assert "24 of 60, 2 minutes left" in words_of(app)
+    app.get_by_key("cancel_busy").click().run()
+    assert cancelled == ["busy"]
+    text = words_of(app)
+    assert "Working now" not in text
+    assert "Cancelled." in text
+
+
+def test_the_spec_can_be_taken_along(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows)
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    text = yaml.safe_dump(dump_spec(started[0]), sort_keys=False, allow_unicode=True)
+    assert parse_spec(yaml.safe_load(text)) == started[0]
