@@ -342,7 +342,7 @@ def list_runs() -> pd.DataFrame:
         "path",
     ]
     frame = pd.DataFrame(rows, columns=columns)
-    frame = frame.assign(created=frame["created"].fillna("").astype(str))
+    frame = frame.assign(created=["" if pd.isna(c) else str(c) for c in frame["created"]])
     return frame.sort_values(["readonly", "created"], ascending=[True, False], kind="stable", ignore_index=True)
 
 
