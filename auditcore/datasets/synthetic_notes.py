@@ -111,14 +111,12 @@ def _opening(writer: _Writer, case: Case, shown: Mapping[str, str], facts: list[
             words.append(f"{shown['language']}-speaking")
         who = f"{choose(rng, ('This', 'A', 'Our'))} {' '.join(words)} patient" if words else capital(writer.subject())
         pattern = pattern.replace("{Who}", who)
-    minor, second = case.minor
     time = choose(rng, sentences()["durations"])
     return writer.say(
         pattern,
         "open",
         symptom=case.parts["symptom"][0],
-        minor=minor,
-        second=second,
+        minor=case.minor,
         for_time=expand(rng, "[for|over] [the last |the past |]" if time[0] not in "a" else "for ", {}) + time,
         since=expand(rng, "[going on for {t}|present for {t}|{t} in duration|x {t}]", {"t": time}),
         ago=f"{time} {choose(rng, ('ago', 'before', 'earlier'))}",

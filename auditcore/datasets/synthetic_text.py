@@ -41,7 +41,7 @@ class Case:
     """What happened in one admission: slot -> (note wording, target wording); no event: None."""
 
     parts: Mapping[str, tuple[str, str]]
-    minor: tuple[str, str]
+    minor: str
     event: tuple[str, str] | None
 
 
@@ -105,10 +105,10 @@ def draw_case(rng: random.Random, condition: str) -> Case:
         "fu": pair(chosen.fu),
         "dispo": pair(sentences()["dispositions"]),
     }
-    minor = sorted(chosen.minor, key=lambda _: rng.random())
+    minor = sorted(chosen.minor, key=lambda _: rng.random())[0]
     point = rng.random()
     event = pair(chosen.events) if point < 0.4 else pair(sentences()["shared_events"]) if point < 0.65 else None
-    return Case(parts=parts, minor=(minor[0], minor[1]), event=event)
+    return Case(parts=parts, minor=minor, event=event)
 
 
 def numbers(rng: random.Random, kind: str) -> dict[str, str]:
