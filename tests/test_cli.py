@@ -1,0 +1,139 @@
+"""The command line: words, exit codes, and never a traceback."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from auditcore import cli, store
+from auditcore.spec import parse_spec
+
+WORDS = ["fever", "cough", "admitted", "patient", "stocks", "fell", "record", "discharged", "home", "follow"]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("AUDIT_HOME", str(tmp_path / "runs"))
+    monkeypatch.setattr(store, "studies", lambda: tmp_path / "studies")
+    return tmp_path
+
+
+@pytest.fixture
+def spec(home, tiny_llama) -> Path:
+    from tests.tiny_models import build_folder
+
+    target = build_folder(home / "target", "llama", seed=5)
+    n = 60
+    text = [" ".join(WORDS[(i * k) % len(WORDS)] for k in range(1, 9)) + f" {i}" for i in range(n)]
+    member = [str(i % 2) for i in range(n)]
+    pd.DataFrame({"text": text, "member": member}).to_csv(home / "rows.csv", index=False)
+    content = {
+        "kind": "membership",
+        "model": {"source": str(target), "reference": str(tiny_llama)},
+        "data": {"path": str(home / "rows.csv"), "roles": {"text": "text", "member": "member"}},
+        "target_fprs": [0.01, 0.4],
+        "n_boot": 100,
+        "threads": 1,
+    }
+    path = home / "audit.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_run_show_list_classify_export(spec, home, capsys) -> None:
+    assert cli.main(["run", str(spec), "--out", str(home / "one")]) == 0
+    assert "not resolved" in capsys.readouterr().out
+    assert cli.main(["run", str(spec), "--out", str(home / "one"), "--resume", "--require-within-budget"]) == 4
+    assert cli.main(["run", str(spec), "--out", str(home / "one"), "--resume", "--fail-over-budget"]) == 0
+    assert cli.main(["run", str(spec), "--out", str(home / "one")]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+
+    assert cli.main(["show", str(home / "one")]) == 0
+    assert "Not audited" in capsys.readouterr().out
+    assert cli.main(["list"]) == 0
+
+    assert cli.main(["classify", str(home / "one"), "fever and cough", "--fpr", "0.01"]) == 2
+    assert "needed" in capsys.readouterr().err
+    assert cli.main(["classify", str(home / "one"), "fever and cough at home", "--fpr", "0.4"]) == 0
+    assert "member" in capsys.readouterr().out
+    assert cli.main(["classify", str(home / "one"), "a", "--fpr", "0.4"]) == 0
+    assert "no evidence" in capsys.readouterr().out
+    assert cli.main(["classify", str(home / "one"), str(home / "rows.csv"), "--fpr", "0.4"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 61
+
+    for form in cli.FORMATS:
+        assert cli.main(["export", str(home / "one"), "--format", form, "--out", str(home / f"x.{form}")]) == 0
+        written = Path(capsys.readouterr().out.strip().removeprefix("Wrote "))
+        assert written.parent == home
+        assert written.stat().st_size > 100
+
+
+def test_dry_run_runs_nothing(spec, home, capsys) -> None:
+    assert cli.main(["run", str(spec), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "60 rows" in out
+    assert "718 are needed" in out
+    assert not store.home().exists() or store.list_runs().empty
+
+
+@pytest.mark.parametrize(
+    ("verdict", "option", "code"),
+    [
+        ("over budget", "--fail-over-budget", 3),
+        ("within budget", "--fail-over-budget", 0),
+        ("not resolved", "--fail-over-budget", 0),
+        ("over budget", "--require-within-budget", 4),
+        ("not resolved", "--require-within-budget", 4),
+        ("below chance", "--require-within-budget", 4),
+        ("within budget", "--require-within-budget", 0),
+    ],
+)
+def test_gates(verdict, option, code, spec, home) -> None:
+    content = yaml.safe_load(spec.read_text())
+    from auditcore.spec import dump_spec
+
+    run = store.create_run(dump_spec(parse_spec(content)), home / "done")
+    line = dict.fromkeys(["attribute", "artifact", "layer", "defence", "attacker", "split"])
+    numbers = {"budget": 0.025, "value": 0.0, "low": -0.01, "high": 0.01, "n_subjects": 10}
+    run.write("verdicts", pd.DataFrame([{"kind": "membership", **line, **numbers, "verdict": verdict}]))
+    run.update(status="done")
+    assert cli.main(["run", str(spec), "--out", str(home / "done"), "--resume", option]) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["show", "nothing"], "no run 'nothing'"),
+        (["run", "nothing.yaml"], "no such file"),
+        (["check", "nothing.csv"], "no such file"),
+        (["check", "x.csv", "--role", "txt=a"], "Did you mean 'text'"),
+        (["check", "x.csv", "--role", "text"], "write it as name=column"),
+        (["cancel", "nothing"], "no run"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_2(arguments, words, home, capsys) -> None:
+    assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_an_unusable_model_fails_with_one_message_and_a_failed_run(spec, home, capsys) -> None:
+    content = yaml.safe_load(spec.read_text())
+    (home / "pickled").mkdir()
+    (home / "pickled" / "pytorch_model.bin").write_bytes(b"x")
+    content["model"]["source"] = str(home / "pickled")
+    spec.write_text(json.dumps(content))
+    assert cli.main(["run", str(spec), "--out", str(home / "bad")]) == 2
+    assert "never loaded" in capsys.readouterr().err
+    assert store.open_run(str(home / "bad")).status == "failed"
+
+
+def test_check_guesses_roles_and_reports(home, spec, capsys) -> None:
+    assert cli.main(["check", str(home / "rows.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "60 rows" in out
+    assert "text = text" in out
