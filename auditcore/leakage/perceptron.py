@@ -25,11 +25,12 @@ class Perceptron:
         hidden: int = 256,
         alpha: float = 1e-4,
         batch: int = 256,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 3e-3,
     ) -> None:
         self._features = np.ascontiguousarray(features, dtype=np.float32)
         self._wanted = np.eye(n_classes, dtype=np.float32)[codes]
-        self._batch, self._alpha, self._rate = min(batch, len(codes)), alpha, learning_rate
+        self._batch, self._rate = min(batch, len(codes)), learning_rate
+        self._decay = np.float32(alpha / self._batch)  # also for a shorter last batch
         self._rng = np.random.default_rng([seed, 0x313])
         sizes = (features.shape[1], hidden, n_classes)
         self._weights = []
@@ -69,10 +70,9 @@ class Perceptron:
         error /= len(rows)
         back = error @ w2.T
         back *= hidden > 0
-        decay = np.float32(self._alpha / len(rows))
         slopes = [x.T @ back, back.sum(axis=0), hidden.T @ error, error.sum(axis=0)]
-        slopes[0] += decay * w1
-        slopes[2] += decay * w2
+        slopes[0] += self._decay * w1
+        slopes[2] += self._decay * w2
         self._adam(slopes)
 
     def _adam(self, slopes: list[np.ndarray]) -> None:

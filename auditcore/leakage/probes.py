@@ -29,8 +29,8 @@ Logits = Callable[[np.ndarray], np.ndarray]  # features [n, f] -> logits float64
 
 FOLDS = 3
 C_GRID = tuple(10.0**e for e in range(-4, 3))
-EPOCH_GRID = (2, 4, 7, 11, 16, 24)
-MLP_GRID = tuple(product(("standardised", "whitened"), (1e-2, 1.0)))  # input, alpha (scikit-learn's L2)
+EPOCH_GRID = (2, 4, 8, 16, 32)
+MLP_GRID = tuple(product(("standardised", "whitened"), (1.0, 10.0)))  # input, alpha (scikit-learn's L2)
 SHRINKAGE = 1e-3  # added to each whitened variance, as a share of their mean
 
 # Results must not depend on how many threads a matrix product uses; the processors are used by fitting side by side.

@@ -17,7 +17,7 @@ def _rings(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_as_good_as_scikit_learns_on_what_no_line_can_tell():
     (train, codes), (test, actual) = _rings(0), _rings(1)
-    ours = Perceptron(train, codes, 2, seed=0, hidden=32, batch=50, alpha=1e-3).run(60)
+    ours = Perceptron(train, codes, 2, seed=0, hidden=32, batch=50, alpha=1e-3, learning_rate=1e-3).run(60)
     theirs = MLPClassifier((32,), alpha=1e-3, batch_size=50, random_state=0)
     for _ in range(60):
         theirs.partial_fit(train, codes, classes=[0, 1])
