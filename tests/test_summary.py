@@ -1,0 +1,66 @@
+"""Cards, findings and comparisons of runs."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from auditcore import summary, words
+from auditcore.membership.thresholds import needed_nonmembers
+from tests.fake_runs import membership_run, vectors_run
+
+
+def test_membership_card_tells_value_interval_rows_and_budget(tmp_path: Path) -> None:
+    run = membership_run(tmp_path / "m", rows=1600, tokens=8, lift=2.5)
+    (card,) = summary.cards(run)
+    best = run.read("attack_metrics").query("metric == 'tpr' and target_fpr == 0.01")["value"].max()
+    assert card.number == words.percent(best)
+    assert card.verdict == "over budget"
+    text = words.plain([words.plain(d) for d in card.details])
+    assert "95 % interval" in text
+    assert "members" in text
+    assert "budget 2.5" in text
+
+
+def test_a_rate_that_cannot_be_shown_has_no_number(tmp_path: Path) -> None:
+    (card,) = summary.cards(membership_run(tmp_path / "m", rows=100, tokens=8))
+    assert card.number == words.NONE
+    assert card.verdict == "not resolved"
+    assert "718" in card.details[0]
+    assert needed_nonmembers(summary.OPERATING_POINT) == summary.NEEDED
+
+
+def test_vector_cards_take_the_strongest_probe_of_each_artifact_on_the_test_split(tmp_path: Path) -> None:
+    run = vectors_run(tmp_path / "v", rows=900, attributes=("recorded_race", "recorded_sex"))
+    cards = summary.cards(run)
+    assert len(cards) == 4
+    metrics = run.read("probe_metrics")
+    tested = metrics[metrics["seed"].isna() & (metrics["split"] == "bal_test")]
+    assert cards[0].number == words.percent(tested.sort_values("signed_gap")["accuracy"].iloc[-1])
+
+
+def test_a_run_without_results_has_no_card_and_no_finding(tmp_path: Path) -> None:
+    run = membership_run(tmp_path / "m", rows=60, tokens=8, stages=2, status="failed")
+    assert summary.cards(run) == []
+    assert summary.run_verdict(run) == ""
+    assert words.plain(summary.finding(run)) == ""
+
+
+def frame(*rows: tuple) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["name", "value", "low", "high"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [("full", 0.846, 0.798, 0.881), ("LoRA", 0.0188, 0.01, 0.03)],
+            "LoRA gives away about 45 times fewer rows than full",
+        ),
+        ([("a", 0.5, 0.4, 0.6), ("b", 0.45, 0.35, 0.55)], "The intervals of b and a overlap"),
+        ([("a", 0.5, 0.4, 0.6), ("b", 0.0, 0.0, 0.01)], "b gives away no row at this threshold, a 50 of 100"),
+        ([("a", 0.5, None, None), ("b", 0.1, None, None)], "The intervals of b and a overlap"),
+    ],
+)
+def test_comparison_is_careful(rows: list, said: str) -> None:
+    assert words.plain(summary.comparison_sentence(frame(*rows))) == said

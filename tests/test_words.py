@@ -1,0 +1,72 @@
+"""Wording and escaping: nothing a user wrote can become markup."""
+
+import html
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditcore import words
+from auditcore.words import Strong
+
+
+@given(st.text())
+def test_escape_leaves_no_markup_and_loses_no_text(text: str) -> None:
+    escaped = words.escape(text)
+    assert not set(escaped) & set("<>\"'")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", escaped)
+    assert html.unescape(escaped) == re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", exclude_categories=["Cc"])))
+def test_markdown_escapes_every_special_character(text: str) -> None:
+    escaped = words.markdown(text)
+    assert re.sub(r"\\(.)", r"\1", escaped) == text
+    bare = re.sub(r"\\.", "", escaped)
+    assert not set(bare) & set("*_`$[]<>:#!")
+
+
+def test_strong_parts_are_bold_and_everything_is_escaped() -> None:
+    parts = ("a <b> ", Strong("<script>"), " c")
+    assert words.sentence_html(parts) == "a &lt;b&gt; <b>&lt;script&gt;</b> c"
+    assert words.plain(parts) == "a <b> <script> c"
+
+
+@given(st.text(max_size=200), st.integers(8, 80))
+def test_shorten_never_exceeds_the_limit(text: str, limit: int) -> None:
+    assert len(words.shorten(text, limit)) <= limit
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "x"])
+def test_unknown_numbers_are_a_dash(value: object) -> None:
+    for write in (words.number, words.signed, words.percent, words.count, words.size):
+        assert write(value) == words.NONE
+    assert words.interval(value, 1) == words.NONE
+    assert words.percent_interval(0.1, value) == words.NONE
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (words.percent(0.8457), "84.6\u202f%"),
+        (words.signed(-0.0213), "−0.021"),
+        (words.percent_interval(0.798, 0.881), "79.8 to 88.1\u202f%"),
+        (words.count(3000.0), "3,000"),
+        (words.counted(1, "class", "classes"), "1 class"),
+        (words.counted(2, "class", "classes"), "2 classes"),
+        (words.listed(["a", "b", "c"]), "a, b and c"),
+        (words.listed([]), ""),
+        (words.duration(0.2), "1 second"),
+        (words.duration(89), "89 seconds"),
+        (words.duration(600), "10 minutes"),
+        (words.duration(7800), "2 h 10 min"),
+        (words.duration(None), "an unknown time"),
+        (words.size(4_840_000), "4.8\u202fMB"),
+        (words.size(512), "512\u202fbytes"),
+        (words.when("2026-11-29T21:14:03+00:00"), "29 Nov 2026, 21:14"),
+        (words.when(None), words.NONE),
+    ],
+)
+def test_numbers_and_times_read_well(made: str, expected: str) -> None:
+    assert made == expected
