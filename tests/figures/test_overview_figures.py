@@ -23,8 +23,6 @@ def test_bars_carry_value_and_interval_and_labels_stand_beyond_it() -> None:
     labels = {a.text: a.x for a in fig.layout.annotations if "%" in a.text and "chance" not in a.text}
     assert labels["85.0\u202f%"] == 0.88
     assert list(fig.data[0].y)[-1] == "&lt;b&gt;full&lt;/b&gt;"
-        fig.to_dict()["data"][0]["y"].tolist() if hasattr(fig.data[0].y, "tolist") else list(fig.data[0].y)
-    )
 
 
 def test_artifacts_are_drawn_against_chance_and_budget() -> None:
