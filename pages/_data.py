@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUNDLED_DATA = ROOT / "data" / "notes.parquet"
 BUNDLED_MODEL = "smollm2-135m"
 BUNDLED_TEMPLATE = "{prompt}\nBrief Hospital Course:"
+SMALL = {"bal_train": 40, "bal_val": 12, "bal_test": 40}  # notes per category
 UPLOAD_TYPES = ["csv", "tsv", "tab", "jsonl", "ndjson", "parquet", "pq", "gz"]
 UPLOAD_MB = 50
 
@@ -40,8 +41,27 @@ def bundled_data() -> str | None:
 
 
 def is_bundled(path: str) -> bool:
-    """True when `path` is the bundled data file."""
-    return Path(path).absolute() == BUNDLED_DATA
+    """True when `path` is the bundled data file or the small part of it."""
+    return Path(path).absolute() in (BUNDLED_DATA, _small_path())
+
+
+def small_part() -> str | None:
+    """Path of a small part of the bundled notes, written once: for a try-out that takes minutes instead of hours."""
+    path = _small_path()
+    if not path.exists() and BUNDLED_DATA.exists():
+        import pandas as pd
+
+        notes = pd.read_parquet(BUNDLED_DATA)
+        parts = [notes[notes["member"] == True].head(64), notes[notes["member"] == False].head(64)]  # noqa: E712
+        for split, per_class in SMALL.items():
+            rows = notes[notes["split"] == split].drop_duplicates("subject_id")
+            parts.append(rows.groupby("recorded_race", sort=True).head(per_class))
+        store.write_parquet(path, pd.concat(parts))
+    return str(path) if path.exists() else None
+
+
+def _small_path() -> Path:
+    return store.home() / "uploads" / "notes-small.parquet"
 
 
 def uploads() -> dict[str, str]:
@@ -49,7 +69,7 @@ def uploads() -> dict[str, str]:
     folder = store.home() / "uploads"
     files = sorted(folder.glob("*"), key=lambda p: p.stat().st_mtime, reverse=True) if folder.is_dir() else []
     names = st.session_state.setdefault("_upload_names", {})
-    kept = [p for p in files if not p.name.startswith(".")]
+    kept = [p for p in files if not p.name.startswith(".") and p != _small_path()]
     return {str(p): f"uploaded: {names.get(p.name, p.name)}" for p in kept[:20]}
 
 

@@ -149,15 +149,20 @@ def _precision() -> dict[str, Any]:
 
 def choose_data(kind: str) -> str:
     """Which file? A path on this machine, an earlier upload, or a new one."""
-    bundled, uploaded = data.bundled_data(), data.uploads()
-    options = [*([bundled] if bundled else []), *uploaded]
+    bundled, small = data.bundled_data(), data.small_part()
+    names = {
+        str(bundled): "bundled: synthetic discharge notes",
+        str(small): "bundled, a small part: minutes, not hours",
+    }
+    names |= data.uploads()
+    options = [path for path in names if path != "None"]
     fresh = st.session_state.pop("_fresh_upload", None)
     if fresh in options:
         st.session_state["setup_data"] = fresh
     path = st.selectbox(
         "Rows",
         options,
-        format_func=lambda p: "bundled: synthetic discharge notes" if p == bundled else uploaded.get(p, p),
+        format_func=lambda p: names.get(p, p),
         accept_new_options=True,
         key="setup_data",
         placeholder="Type the path of a CSV, TSV, JSON Lines or Parquet file",

@@ -18,26 +18,28 @@ WATCHED_KEY = "_watched_runs"
 def panel() -> None:
     """Draw the panel; when a run ends, the whole page is drawn anew."""
     active = _active()
-    finished = [i for i in st.session_state.get(WATCHED_KEY, []) if i not in active]
-    st.session_state[WATCHED_KEY] = list(active)
+    finished = [i for i in st.session_state.get(WATCHED_KEY, {}) if i not in active]
+    st.session_state[WATCHED_KEY] = active
     for run_id in finished:
         st.session_state.setdefault("_finished_runs", []).append(run_id)
     _announce()
     if active:
         ui.section("Working now" if len(active) == 1 else "Working now, one after the other")
         st.fragment(_live, run_every=EVERY)()
+        ui.html("<hr>")
 
 
-def _active() -> list[str]:
+def _active() -> dict[str, str]:
+    """Ids of queued and running runs, oldest first, with their status."""
     runs = store.list_runs()
     active = runs[runs["status"].isin(store.ACTIVE)].sort_values("created", kind="stable")
-    return active["run_id"].astype(str).tolist()
+    return dict(zip(active["run_id"].astype(str), active["status"].astype(str), strict=True))
 
 
 def _live() -> None:
     active = _active()
     if active != st.session_state.get(WATCHED_KEY):
-        st.rerun()  # of the whole page: the polling stops with it
+        st.rerun()  # of the whole page: the sidebar tells the state too, and polling stops with the last run
     for position, run_id in enumerate(active):
         try:
             _one(store.open_by_id(run_id), waits=position > 0)

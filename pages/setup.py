@@ -17,6 +17,7 @@ from pages import _ui as ui
 from pages._options import choose_options
 
 PLAN_KEY = "_setup_plan"
+LONG = 1200  # seconds from which a shorter way is pointed out
 
 
 def main() -> None:
@@ -139,6 +140,8 @@ def _show_plan(spec: AnySpec, found: dict[str, Any]) -> None:
             ("Disk", f"about {words.size(plan['bytes'])}"),
         ]
     )
+    if plan["seconds"] > LONG and data.is_bundled(spec.data.path) and "small" not in spec.data.path:
+        ui.notice("info", "For a try-out in minutes choose the small part of the bundled notes under Rows.")
     for power in plan["power"]:
         _power(power)
     if plan["operating_points"]:
