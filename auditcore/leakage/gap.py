@@ -6,14 +6,12 @@ reads above zero on pure noise. Intervals are over subjects, conditional on the 
 over seeds per row before anything is resampled. Only `bal_test` gives a verdict.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.exceptions import ConvergenceWarning
 
 from auditcore.errors import SpecError, did_you_mean
 from auditcore.leakage.cells import make_cell
@@ -92,13 +90,11 @@ def evaluate(
     jobs, total, train = n_jobs or default_jobs(), len(seeds) + permutations, cell.train
     tell = on_step or (lambda done, of: None)
     fits, null = [], {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # reported in the column `converged`
-        for number, one in enumerate(seeds):
-            fits.append(PROBES[probe](train.vectors, train.codes, train.groups, len(cell.classes), one, n_jobs=jobs))
-            tell(number + 1, total)
-        if permutations:
-            null = null_accuracies(cell, fits, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
+    for number, one in enumerate(seeds):
+        fits.append(PROBES[probe](train.vectors, train.codes, train.groups, len(cell.classes), one, n_jobs=jobs))
+        tell(number + 1, total)
+    if permutations:
+        null = null_accuracies(cell, fits, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
     names = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
     log_p = {split: log_probabilities(fits, part, cell) for split, part in cell.evaluated.items()}
     ids = None if example_ids is None else [str(i) for i in example_ids]
