@@ -274,8 +274,8 @@ def create_run(spec: dict[str, Any], out: Path | None = None, **manifest: Any) -
     out.mkdir(parents=True, exist_ok=True)
     run = Run(out)
     (out / LOCK).touch()
-    content = {"id": run.id, "spec": spec, "status": "queued", "created": now(), "finished": None, "message": ""}
-    content["queued_at"] = time.time()
+    content = {"id": run.id, "spec": spec, "status": "queued", "created": now(), "queued_at": time.time()}
+    content |= {"finished": None, "message": ""}
     write_json(out / MANIFEST, {**content, **manifest})
     return run
 

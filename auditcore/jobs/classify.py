@@ -35,6 +35,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     encoded = encode(tokenizer, template, fields, target, spec.max_length)
     pair = load_pair(spec.model)
+    assert pair.reference is not None  # load_pair says so itself when there is none
     passes = [
         token_statistics(model, None, encoded, score=spec.score, batch_size=spec.batch_size)
         for model in (pair.target, pair.reference)
@@ -49,7 +50,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     )
     unknown = pd.Series(pd.array([pd.NA] * len(ids), dtype="boolean"))
     scores = score_table(tokens, [attack], ids, unknown, ez_policy=spec.ez_policy, skip_first=spec.skip_first)
-    answers = [roc.classify(row, metrics, attack, target_fpr) for row in scores.to_dict("records")]
+    answers = [roc.classify(row, metrics, attack, target_fpr) for _, row in scores.iterrows()]
     point = metrics[(metrics["attack"] == attack) & np.isclose(metrics["target_fpr"].astype(float), target_fpr)]
     return pd.DataFrame(
         {

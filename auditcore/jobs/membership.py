@@ -1,7 +1,7 @@
 """Which training rows does the model remember? In: a membership spec. Out: token statistics, scores, ROC, verdicts."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -59,21 +59,23 @@ def token_statistics(context: Context, rows: Rows, on_progress: OnProgress) -> A
     """Statistics under target and reference, each pass taken from the cache when the same tokens met the same model."""
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    n = len(rows.frame)
     reference = reference_source(spec)
-    keys = {"target": _pass_key(spec, rows, spec.model.source, spec.model.base)}
-    keys["reference"] = _pass_key(spec, rows, reference, None)
-    found = {which: cache.load("tokens", key) for which, key in keys.items()}
-    context.record(fingerprints={"model": _fingerprint(spec.model.source, spec.model.base)})
-    context.record(fingerprints={"reference": _fingerprint(reference, None)})
-    models = _models(context, [which for which, arrays in found.items() if arrays is None])
-    for number, which in enumerate(("target", "reference")):
-        if found[which] is None:
-            start = number * n
-            found[which] = _one_pass(spec, models[which], rows, lambda done, _, s=start: on_progress(s + done, 2 * n))
+    prints = {"model": _fingerprint(spec.model.source, spec.model.base), "reference": _fingerprint(reference, None)}
+    context.record(fingerprints=prints)
+    keys = {"target": _pass_key(spec, rows, prints["model"]), "reference": _pass_key(spec, rows, prints["reference"])}
+    found = {which: arrays for which, key in keys.items() if (arrays := cache.load("tokens", key)) is not None}
+    models = _models(context, [which for which in keys if which not in found])
+    n = len(rows.frame)
+    for number, which in enumerate(keys):
+        if which not in found:
+            found[which] = _one_pass(spec, models[which], rows, _shifted(on_progress, number * n, 2 * n))
             cache.save("tokens", keys[which], found[which])
         on_progress((number + 1) * n, 2 * n)
     return _combine(found["target"], found["reference"])
+
+
+def _shifted(on_progress: OnProgress, start: int, total: int) -> OnProgress:
+    return lambda done, _: on_progress(start + done, total)
 
 
 def _models(context: Context, missing: list[str]) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def _models(context: Context, missing: list[str]) -> dict[str, Any]:
         return {}
     if len(missing) == 2:
         pair = load_pair(spec.model)
-        models = {"target": pair.target, "reference": pair.reference}
+        models: dict[str, Any] = {"target": pair.target, "reference": pair.reference}
     elif missing == ["target"]:
         models = {"target": load_model(spec.model)}
     else:
@@ -110,10 +112,10 @@ def _combine(target: dict[str, np.ndarray], reference: dict[str, np.ndarray]) ->
     return TokenStatistics(**target, logp_reference=reference["logp_target"])
 
 
-def _pass_key(spec: MembershipSpec, rows: Rows, source: str, base: str | None) -> str:
+def _pass_key(spec: MembershipSpec, rows: Rows, model: str) -> str:
     return cache.key(
         version=1,
-        model=_fingerprint(source, base),
+        model=model,
         tokens=rows.ids_hash,
         score=spec.score,
         dtype=spec.model.dtype,
@@ -134,7 +136,7 @@ def _device_kind(device: str) -> str:
     return pick_device(device).split(":")[0]
 
 
-def _token_frame(rows: Rows, statistics: Any, tokenizer: Any, store_text: str) -> pd.DataFrame:
+def _token_frame(rows: Rows, statistics: Any, tokenizer: Any, store_text: Literal["full", "none"]) -> pd.DataFrame:
     from auditcore.lm.tokens import token_frame
 
     return token_frame(statistics, rows.frame["example_id"].tolist(), tokenizer, store_text)
@@ -189,7 +191,12 @@ def _scores(spec: MembershipSpec, rows: Rows, statistics: Any, member: pd.Series
         scored=statistics.scored,
     )
     return score_table(
-        tokens, spec.attacks, rows.frame["example_id"], member, ez_policy=spec.ez_policy, skip_first=spec.skip_first
+        tokens,
+        spec.attacks,
+        rows.frame["example_id"].tolist(),
+        member,
+        ez_policy=spec.ez_policy,
+        skip_first=spec.skip_first,
     )
 
 

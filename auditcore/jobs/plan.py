@@ -176,7 +176,7 @@ def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
     assert spec.model is not None
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     n = len(dataset.frame)
-    keep = np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)) if n else []
+    keep = np.unique(np.linspace(0, max(n - 1, 0), min(n, SAMPLE)).astype(int))
     fields = {name: [texts[i] for i in keep] for name, texts in dataset.fields.items()}
     target = [dataset.target[i] for i in keep] if dataset.target is not None else None
     encoded = encode(tokenizer, dataset.template, fields, target, spec.max_length)
