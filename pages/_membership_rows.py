@@ -37,8 +37,10 @@ def draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> No
 def _draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> None:
     ui.section("Rows", "Choose a row to see it token by token; the address of the page names it.")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        who = st.selectbox("Show", list(WHO), format_func=lambda k: WHO[k], key="rows_who", width=170)
-        sort = st.selectbox("Sort", list(SORT), format_func=lambda k: SORT[k][0], key="rows_sort", width=190)
+        who = st.selectbox("Show", list(WHO), format_func=lambda k: WHO[k], key="show", bind="query-params", width=170)
+        sort = st.selectbox(
+            "Sort", list(SORT), format_func=lambda k: SORT[k][0], key="sort", bind="query-params", width=190
+        )
         label = "Find in row names" if ui.hide_text() or _no_text(run) else "Find in row names and texts"
         search = st.text_input(label, key="rows_search", max_chars=200, type="search", width=260) or ""
     ids = _ids(run, attack, who, sort, search)

@@ -10,7 +10,7 @@ from auditcore.figures import tables as html_tables
 from auditcore.figures import tokens as token_figures
 from auditcore.figures import vectors as figures
 from auditcore.store import Run
-from pages import _live, _vectors_one
+from pages import _live, _notes, _vectors_one
 from pages import _ui as ui
 
 TABLES = ("examples", "probe_metrics", "predictions", "verdicts")
@@ -60,6 +60,7 @@ def main() -> None:
     rows = _attackers(metrics, choice)
     power_place = _compare(rows, choice, spec)
     _vectors_one.draw(run, rows, choice.attribute, choice.artifact, choice.layer, choice.split)
+    _notes.draw(run)
     with power_place:
         _power(rows, choice, spec)
     _live.watch(run, TABLES)

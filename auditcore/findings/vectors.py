@@ -108,12 +108,18 @@ POINT_RULE = (
 )
 
 
-def power_sentence(p_within: float, smallest: float, needed: int | None, subjects: int, budget: float) -> list[str]:
-    """What a test of this size could have shown, and how many subjects would do."""
+def power_sentence(
+    p_within: float, smallest: float | None, needed: int | None, subjects: int, budget: float
+) -> list[str]:
+    """What a test of this size could have shown, and how many subjects would do. Numbers: `leakage.power.power`."""
+    if known(smallest):
+        least = f"; the smallest gap this test can tell from 0 is about {number(smallest)}."
+    else:
+        least = "; so few subjects can tell no gap from 0."
     parts = [
         f"With {counted(subjects, 'test subject')}, a vector that leaks nothing is called within {budget:g} ",
         Strong(f"with probability {number(p_within, 2)}"),
-        f"; the smallest gap this test can tell from 0 is about {number(smallest)}.",
+        least,
     ]
     if needed is not None and needed > subjects:
         parts += [
