@@ -38,6 +38,8 @@ class Dataset:
 
     def texts(self) -> list[str]:
         """The template rendered for every row, followed by the target (after a blank, as the model reads it)."""
+        if not self.fields:  # no text was asked for
+            return self.frame["example_id"].tolist()
         prompts = render(self.template, self.fields, len(self.frame))
         if self.target is None:
             return prompts
@@ -67,7 +69,7 @@ class Plan:
         return list(dict.fromkeys([*self.fields.values(), *self.roles.values(), *self.labels]))
 
 
-def plan_columns(data: DataSpec, template: str) -> Plan:
+def plan_columns(data: DataSpec, template: str | None) -> Plan:
     """Open the file and find the columns. Raises DatasetError for a bad file or a missing column ("did you mean")."""
     table = open_table(data.path, data.format)
     for role, column in data.roles.items():
@@ -80,7 +82,8 @@ def plan_columns(data: DataSpec, template: str) -> Plan:
     _check_labels(table, data.labels)
     if data.split_map and "split" not in roles:
         raise DatasetError(f"{table.path}: split_map is given, but no column plays the role split.")
-    fields = {name: _field(table, data, name) for _, name in parse_template(template) if name is not None}
+    pieces = parse_template(template) if template is not None else []
+    fields = {name: _field(table, data, name) for _, name in pieces if name is not None}
     return Plan(table, fields, roles, data.labels)
 
 
@@ -108,9 +111,10 @@ def _field(table: Table, data: DataSpec, name: str) -> str:
     return column
 
 
-def load_dataset(data: DataSpec, template: str) -> Dataset:
+def load_dataset(data: DataSpec, template: str | None) -> Dataset:
     """Read the rows a spec names, check every role, and count what a page must show.
 
+    template: None for rows that need no text, since their vectors come from a file.
     Raises DatasetError: bad file, missing column, unknown member or split value, duplicate or missing id, a label with
     one class, one subject in two splits (when both roles are mapped).
     """
@@ -121,12 +125,12 @@ def load_dataset(data: DataSpec, template: str) -> Dataset:
         notes.append(f"Only the first {len(raw):,} of {plan.table.n_rows:,} rows are used (max_rows).")
     fields = {name: _texts(raw[column]) for name, column in plan.fields.items()}
     target = _texts(raw[plan.roles["target"]]) if "target" in plan.roles else None
-    prompts = render(template, fields, len(raw))
+    prompts = render(template, fields, len(raw)) if template is not None else [str(i) for i in range(len(raw))]
     frame, found = build_frame(plan, data, raw, prompts)
     notes += found + _text_notes(fields, target)
     if {"split", "group"} <= plan.roles.keys():
         require_disjoint_splits(frame, str(plan.table.path))
-    return Dataset(frame, fields, target, template, plan.labels, data.path, plan.table.sha256, notes)
+    return Dataset(frame, fields, target, template or "", plan.labels, data.path, plan.table.sha256, notes)
 
 
 def render(template: str, fields: dict[str, list[str]], n: int) -> list[str]:

@@ -100,7 +100,8 @@ def plan_here(spec: AnySpec) -> Plan:
     """Plan in this process (imports the tokenizer's library)."""
     from auditcore.datasets.roles import load_dataset
 
-    dataset = load_dataset(spec.data, spec.prompt_template)
+    given = isinstance(spec, VectorsSpec) and spec.model is None
+    dataset = load_dataset(spec.data, None if given else spec.prompt_template)
     rows = len(dataset.frame)
     notes = list(dataset.notes)
     model = spec.model

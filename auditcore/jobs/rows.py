@@ -17,7 +17,7 @@ class Rows:
     """A data set and its token ids, row by row."""
 
     dataset: Any  # datasets.roles.Dataset
-    encoded: Any  # lm.encode.Encoded
+    encoded: Any  # lm.encode.Encoded; None when the vectors come from a file
     frame: pd.DataFrame  # the table `examples`
 
     @property
@@ -38,9 +38,12 @@ def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[st
     n = len(dataset.frame)
     if n == 0:
         raise DatasetError(f"{spec.data.path}: has no rows.")
-    encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
-    lengths = np.asarray([len(ids) for ids in encoded.ids], dtype=np.int32)
-    frame = dataset.frame.assign(n_tokens=lengths, truncated=np.asarray(encoded.truncated, dtype=bool))
+    encoded = None
+    frame = dataset.frame.assign(n_tokens=pd.array([pd.NA] * n, dtype="Int32"), truncated=False)
+    if tokenizer is not None:
+        encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
+        lengths = np.asarray([len(ids) for ids in encoded.ids], dtype=np.int32)
+        frame = dataset.frame.assign(n_tokens=lengths, truncated=np.asarray(encoded.truncated, dtype=bool))
     rows = Rows(dataset, encoded, frame)
     if context.finished("rows"):
         known = context.run.manifest.get("data", {}).get("sha256")
@@ -48,24 +51,30 @@ def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[st
             raise DatasetError(f"{spec.data.path}: has changed since this run began; start a new run.")
         return rows
     with context.stage("rows", n):
-        notes = [*dataset.notes, *more_notes]
-        cut, target_cut, empty = int(frame["truncated"].sum()), int(np.sum(encoded.target_truncated)), lengths < 2
-        if cut:
-            notes.append(f"{cut:,} of {n:,} rows were longer than {spec.max_length} tokens; their end was cut.")
-        if target_cut:
-            notes.append(
-                f"In {target_cut:,} rows the target alone did not fit into {spec.max_length} tokens; it was cut."
-            )
-        if empty.any():
-            notes.append(f"{int(empty.sum()):,} rows have fewer than two tokens and hold no evidence.")
         context.run.write("examples", frame)
+        notes = [*dataset.notes, *more_notes, *_cuts(rows, spec.max_length)]
         context.record(
             data={"path": spec.data.path, "sha256": dataset.sha256, "rows": n, "notes": notes},
-            counts={"rows": n, "tokens": int(lengths.sum()), "truncated": cut},
+            counts={"rows": n, "tokens": int(frame["n_tokens"].sum()), "truncated": int(frame["truncated"].sum())},
             fingerprints={
                 "data": dataset.sha256,
                 "template": hashlib.sha256(dataset.template.encode()).hexdigest(),
-                "tokens": rows.ids_hash,
+                "tokens": rows.ids_hash if encoded is not None else None,
             },
         )
     return rows
+
+
+def _cuts(rows: Rows, max_length: int) -> list[str]:
+    if rows.encoded is None:
+        return []
+    n, cut = len(rows.frame), int(rows.frame["truncated"].sum())
+    target_cut, empty = int(np.sum(rows.encoded.target_truncated)), int((rows.frame["n_tokens"] < 2).sum())
+    notes = []
+    if cut:
+        notes.append(f"{cut:,} of {n:,} rows were longer than {max_length} tokens; their end was cut.")
+    if target_cut:
+        notes.append(f"In {target_cut:,} rows the target alone did not fit into {max_length} tokens; it was cut.")
+    if empty:
+        notes.append(f"{empty:,} rows have fewer than two tokens and hold no evidence.")
+    return notes

@@ -25,25 +25,25 @@ def audit(context: Context) -> None:
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
-    if spec.model is None:
-        raise DatasetError("Auditing a file of vectors without a model is not part of this version.")
-    dataset, notes = audited_rows(spec, load_dataset(spec.data, spec.prompt_template))
+    everything = load_dataset(spec.data, spec.prompt_template if spec.model else None)
+    dataset, notes = audited_rows(spec, everything)
     evaluated = {}
     for attribute in spec.data.labels:
         evaluated[attribute], left_out = evaluation_rows(dataset.frame, attribute, spec.seed)
         notes += left_out
-    tokenizer = load_tokenizer(spec.model.source, spec.model.base)
+    tokenizer = load_tokenizer(spec.model.source, spec.model.base) if spec.model else None
     rows = load(context, dataset, tokenizer, more_notes=notes)
     _enter_ledger(context, rows)
 
     if not context.finished("vectors"):
         with context.stage("vectors", len(rows.frame)) as on_progress:
-            exported = vectors(context, rows, on_progress)
+            exported = vectors(context, rows, on_progress) if spec.model else given_vectors(spec, everything, rows)
             for (artifact, layer), array in exported.items():
                 _save(context.run.path / "vectors" / f"{artifact}-layer{layer}.safetensors", array)
             context.run.write("projection", _projection(spec, rows, exported, evaluated))
     else:
-        exported = vectors(context, rows, lambda done, total: None)
+        silent = vectors(context, rows, lambda done, total: None) if spec.model else None
+        exported = silent or given_vectors(spec, everything, rows)
 
     for attribute, (artifact, layer), probe in product(spec.data.labels, exported, spec.probes):
         where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none"}
@@ -89,6 +89,17 @@ def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dic
                 f"{attribute}: {left_out:,} rows of {split} left out so that its classes are equally frequent."
             )
     return rows, notes
+
+
+def given_vectors(spec: VectorsSpec, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
+    """The user's own vectors as the only artifact, layer 0; the file covers all rows, the audit some of them."""
+    from auditcore.datasets.vector_files import load_vectors
+
+    assert spec.vectors is not None
+    array = load_vectors(spec.vectors, everything.frame["example_id"], spec.data.column("id"))
+    place = pd.Series(np.arange(len(array)), index=everything.frame["example_id"])
+    name = spec.vectors.column or Path(spec.vectors.path).stem
+    return {(name, 0): array[place.loc[rows.frame["example_id"]].to_numpy()]}
 
 
 def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, int], np.ndarray]:

@@ -214,6 +214,29 @@ def test_vectors_writes_every_table(home, tiny_llama) -> None:
         pd.testing.assert_frame_equal(table, again.read(name))
 
 
+def test_vectors_the_user_has_are_audited_without_a_model(home, monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    sex = np.array(["f", "m"])[rng.integers(0, 2, 300)]
+    vectors = rng.normal(size=(300, 8)) + 2.0 * (sex == "m")[:, None]
+    ids = [f"s{i}" for i in range(300)]
+    pd.DataFrame({"id": ids[::-1], "embedding": list(vectors[::-1])}).to_parquet(home / "v.parquet")
+    pd.DataFrame({"id": ids, "sex": sex}).to_csv(home / "labels.csv", index=False)
+    spec = {
+        "kind": "vectors",
+        "vectors": {"path": str(home / "v.parquet"), "column": "embedding"},
+        "data": {"path": str(home / "labels.csv"), "roles": {"label": "sex", "id": "id"}},
+        "probes": ["linear"],
+        "seeds": [0],
+        "permutations": 19,
+        "n_boot": 200,
+    }
+    assert 200 < jobs.plan(parse_spec(spec)).rows <= 300  # balancing leaves some out
+    run = _run(spec)
+    verdicts = run.read("verdicts")
+    assert set(verdicts["verdict"]) == {"over budget"}
+    assert set(verdicts["artifact"]) == {"embedding"}
+
+
 def test_cancel_keeps_what_was_finished_and_resume_goes_on(home, pair) -> None:
     run = store.create_run(dump_spec(parse_spec(_membership(home, pair))))
     (run.path / CANCEL).touch()

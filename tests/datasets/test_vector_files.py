@@ -1,0 +1,50 @@
+"""Vectors the user already has: the same matrix from every format, and clear words for what cannot be read."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import save_file
+
+from auditcore.datasets.vector_files import load_vectors
+from auditcore.errors import DatasetError
+from auditcore.spec import VectorFile
+
+IDS = pd.Series(["a", "b", "c"])
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_every_format_gives_the_same_matrix(tmp_path) -> None:
+    pd.DataFrame({"id": ["c", "a", "b"], "e": list(X[[2, 0, 1]])}).to_parquet(tmp_path / "v.parquet")
+    np.save(tmp_path / "v.npy", X.astype(np.float64))
+    save_file({"vectors": X.astype(np.float16)}, tmp_path / "v.safetensors")
+    for name in ("v.parquet", "v.npy", "v.safetensors"):
+        got = load_vectors(VectorFile(path=str(tmp_path / name)), IDS, "id")
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got, X)
+
+
+def test_what_cannot_be_read_is_said(tmp_path) -> None:
+    def refuse(name: str, words: str, column: str | None = None, ids: pd.Series = IDS) -> None:
+        with pytest.raises(DatasetError, match=words):
+            load_vectors(VectorFile(path=str(tmp_path / name), column=column), ids, "id")
+
+    pd.DataFrame({"id": ["a", "b", "c"], "e": [[1.0, 2.0], [1.0], [1.0, 2.0]]}).to_parquet(tmp_path / "ragged.parquet")
+    refuse("ragged.parquet", "row 2 has 1 numbers")
+    pd.DataFrame({"id": ["a", "b", "b"], "e": list(X)}).to_parquet(tmp_path / "twice.parquet")
+    refuse("twice.parquet", "stands there twice")
+    pd.DataFrame({"id": ["a", "b", "x"], "e": list(X)}).to_parquet(tmp_path / "other.parquet")
+    refuse("other.parquet", "no vector for 1 of 3 rows, first id 'c'")
+    refuse("other.parquet", "no list column 'f'", column="f")
+    np.save(tmp_path / "pickled.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    refuse("pickled.npy", "unpickling")
+    np.save(tmp_path / "short.npy", X[:2])
+    refuse("short.npy", "2 vectors for 3 rows")
+    np.save(tmp_path / "flat.npy", X[0])
+    refuse("flat.npy", "shape rows x width")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
+    refuse("broken.parquet", "not a Parquet file")
+    (tmp_path / "broken.safetensors").write_bytes(b"nothing at all")
+    refuse("broken.safetensors", "cannot be read")
+    refuse("missing.npy", "no such file")
+    (tmp_path / "v.pkl").write_bytes(b"x")
+    refuse("v.pkl", "are read from")
