@@ -59,9 +59,9 @@ def audited_rows(spec: VectorsSpec, dataset: Any) -> tuple[Any, list[str]]:
     from auditcore.datasets.splits import make_splits
 
     notes: list[str] = []
-    frame = dataset.frame
+    # Splits that the data brings are kept, after a look that no subject is in two of them.
+    frame = make_splits(dataset.frame, spec.data.labels, spec.seed, defences=spec.defences != ["none"])
     if "split" not in spec.data.roles:
-        frame = make_splits(frame, spec.data.labels, spec.seed, defences=spec.defences != ["none"])
         counts = frame["split"].value_counts()
         notes.append(
             "The data has no split; subjects were assigned at random, stratified by label: "
@@ -72,18 +72,22 @@ def audited_rows(spec: VectorsSpec, dataset: Any) -> tuple[Any, list[str]]:
     if not keep.any():
         raise DatasetError(f"{spec.data.path}: no row is in bal_train, bal_val or bal_test; map the split role.")
     for split, n in frame.loc[~keep, "split"].fillna("no split").value_counts().items():
-        notes.append(f"{n:,} rows with {split} take no part in this audit.")
+        where = f"of {split}" if split != "no split" else "without a split (no usable label)"
+        notes.append(f"{n:,} rows {where} take no part in this audit.")
     return dataset.select(np.flatnonzero(keep), frame=frame), notes
 
 
 def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dict[str, np.ndarray], list[str]]:
     """Positions of the class-balanced rows of each bal_* split, and words for what balancing left out."""
-    from auditcore.datasets.splits import balanced
+    from auditcore.datasets.splits import balance_table, balanced, conflicting_subjects
 
-    rows, notes = {}, []
-    for split in BAL:
-        rows[split] = balanced(frame, attribute, split, seed)
-        left_out = int((frame["split"] == split).sum()) - len(rows[split])
+    rows = {split: balanced(frame, attribute, split, seed) for split in BAL}
+    notes = []
+    conflicts = len(conflicting_subjects(frame, attribute))
+    if conflicts:
+        notes.append(f"{attribute}: {conflicts:,} subjects have rows of more than one class and are left out.")
+    for split, part in balance_table(frame, attribute, seed).groupby("split", sort=False):
+        left_out = int(part["rows"].sum() - part["rows_kept"].sum())
         if left_out:
             notes.append(
                 f"{attribute}: {left_out:,} rows of {split} left out so that its classes are equally frequent."
