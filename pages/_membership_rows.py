@@ -43,8 +43,8 @@ def _draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> N
         )
         label = "Find in row names" if ui.hide_text() or _no_text(run) else "Find in row names and texts"
         search = st.text_input(label, key="rows_search", max_chars=200, type="search", width=260) or ""
-    ids = _ids(run, attack, who, sort, search)
-    row = _current(run, ids, attack)
+    ids, first = _ids(run, attack, who, sort, search)
+    row = _current(run, first)
     listed = row if st.session_state.get(ROW_KEY) or st.query_params.get(ROW_KEY) else None
     page = _table_page(ids, listed, (run.id, attack, who, sort, search))
     if len(ids):
@@ -58,23 +58,13 @@ def _draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> N
 # --- which row ---
 
 
-def _current(run: Run, ids: list[str], attack: str) -> str | None:
+def _current(run: Run, first: str | None) -> str | None:
     """The row named in the address, else the first of the list with a score. An unknown name is said, not ignored."""
     asked = st.session_state.get(ROW_KEY) or st.query_params.get(ROW_KEY)
     if asked and not _exists(run, asked):
         ui.notice("warning", f"This run has no row '{words.shorten(asked, 60)}'; the first of the list is shown.")
         asked = None
-    return asked or _first_scored(run, ids, attack)
-
-
-def _first_scored(run: Run, ids: list[str], attack: str) -> str | None:
-    """Rows placed at the top without a ratio open the list, but show little: start with one that has a score."""
-    if not ids or not run.has("membership_scores"):
-        return ids[0] if ids else None
-    some = ids[:500]
-    frame = ui.read(run, "membership_scores", ["example_id", "status"], "attack = ?", [attack])
-    ok = set(frame.loc[frame["status"] == "ok", "example_id"])
-    return next((i for i in some if i in ok), ids[0])
+    return asked or first
 
 
 def _exists(run: Run, example_id: str) -> bool:
@@ -106,20 +96,24 @@ def _new_pager() -> None:
     st.session_state["_rows_pager"] = st.session_state.get("_rows_pager", 0) + 1
 
 
-def _ids(run: Run, attack: str, who: str, sort: str, search: str) -> list[str]:
+def _ids(run: Run, attack: str, who: str, sort: str, search: str) -> tuple[list[str], str | None]:
+    """Names of the rows to list, in order; and the first that has a score.
+
+    Rows placed at the top without a ratio open the list, but show little: the page starts with one that has a score.
+    """
     deep = bool(search) and not ui.hide_text() and not _no_text(run)
     table = "membership_scores" if run.has("membership_scores") else "examples"
     found = _ordered(str(run.path), run.version(table), table, attack, who, sort, search.strip(), deep)
-    return found["example_id"].tolist()
+    return found["ids"], found["first"]
 
 
 @st.cache_data(show_spinner=False, max_entries=60)
 def _ordered(
     path: str, version: str, table: str, attack: str, who: str, sort: str, search: str, deep: bool
-) -> pd.DataFrame:
+) -> dict[str, Any]:
     """Ids of the rows to list, in order. Names of tables and orders are ours; what was typed goes in as a parameter."""
     scores = table == "membership_scores"
-    columns = "rank_score, n_scored" if scores else "null as rank_score, n_tokens as n_scored"
+    columns = "rank_score, n_scored, status" if scores else "null as rank_score, n_tokens as n_scored, null as status"
     inner = f"select example_id, member, {columns}, row_number() over () as place from {table}"
     inner += " where attack = ?" if scores else ""
     params: list[Any] = [attack] if scores else []
@@ -131,8 +125,11 @@ def _ordered(
         )
         where += f" and (contains(lower(example_id), lower(?)){text if deep else ''})"
         params += [search, search] if deep else [search]
-    query = f"select example_id from ({inner}) where {where} order by {SORT[sort][1]}"
-    return Run(Path(path)).sql(query, params, [table, "token_stats"] if deep else [table])
+    query = f"select example_id, status from ({inner}) where {where} order by {SORT[sort][1]}"
+    found = Run(Path(path)).sql(query, params, [table, "token_stats"] if deep else [table])
+    ids = found["example_id"].tolist()
+    scored = found.loc[found["status"] == "ok", "example_id"].head(1).tolist()
+    return {"ids": ids, "first": (scored or ids[:1] or [None])[0]}
 
 
 @st.cache_data(show_spinner=False, max_entries=200)

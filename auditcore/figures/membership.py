@@ -7,6 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from auditcore.figures import theme
+from auditcore.figures.canvas import Canvas
 from auditcore.findings import attack_name, score_number
 from auditcore.words import escape, known, percent
 
@@ -83,8 +84,9 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
     bottom = min(drawn.floor, float(drawn.points["tpr"].min())) if attacks else drawn.floor
     low = np.floor(np.log10(bottom))
     left = np.log10(drawn.floor)
-    fig = theme.figure(height=height)
-    fig.add_scatter(
+    fig = Canvas(height)
+    fig.add(
+"scatter",
         x=[drawn.floor, 1], y=[drawn.floor, 1], mode="lines", hoverinfo="skip", name="guessing",
         line={"color": theme.QUIET, "width": 1.5, "dash": "dot"},
     )  # fmt: skip
@@ -92,7 +94,8 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
     for attack in reversed(attacks):  # the first declared attack is drawn on top
         rows = drawn.points[drawn.points["attack"] == attack]
         starts[attack] = float(np.log10(rows["tpr"].iloc[0]))
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=rows["fpr"],
             y=rows["tpr"],
             mode="lines",
@@ -103,19 +106,19 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
         )
     for attack, y in spread(starts, low, 0.0, gap=16 / (height - 90) * -low).items():
         text = f"<b>{escape(attack_name(attack))}</b>"
-        theme.note(
-            fig, text, left, y, xanchor="right", xshift=-7, yanchor="middle", font={"size": 13, "color": hues[attack]}
-        )
+        fig.note(text, left, y, xanchor="right", xshift=-7, yanchor="middle", font={"size": 13, "color": hues[attack]})
     # Below the line of guessing nothing else is drawn.
-    theme.note(fig, "guessing", -0.42, -0.62, font={"size": 12, "color": theme.QUIET}, xanchor="left", yanchor="top")
+    fig.note("guessing", -0.42, -0.62, font={"size": 12, "color": theme.QUIET}, xanchor="left", yanchor="top")
     if target_fpr is not None and np.log10(target_fpr) >= left:
         fig.add_vline(x=target_fpr, line={"width": 1, "color": theme.QUIET}, layer="below")
         label = percent(target_fpr, 0 if target_fpr >= 0.01 else 1)
         quiet = {"size": 12, "color": theme.QUIET}
-        theme.note(fig, label, np.log10(target_fpr), 1.0, yref="paper", yanchor="bottom", xanchor="center", font=quiet)
-    fig.update_xaxes(type="log", range=[left, 0], title="other rows falsely accused", **_decades(left))
-    fig.update_yaxes(type="log", range=[low, 0.03], title="training rows found", side="right", **_decades(low))
-    return fig.update_layout(margin={"l": 8 + 8 * max([len(attack_name(a)) for a in attacks] + [4]), "r": 8, "t": 26})
+        fig.note(label, np.log10(target_fpr), 1.0, yref="paper", yanchor="bottom", xanchor="center", font=quiet)
+    fig.xaxis(type="log", range=[left, 0], title="other rows falsely accused", **_decades(left))
+    fig.yaxis(type="log", range=[low, 0.03], title="training rows found", side="right", **_decades(low))
+    longest = max([len(attack_name(a)) for a in attacks] + [4])
+    fig.layout["margin"] = {"l": 8 + 8 * longest, "r": 8, "t": 26, "b": 8}
+    return fig.figure()
 
 
 def _decades(low: float) -> dict:
@@ -203,7 +206,7 @@ def scores_figure(bins: Histogram, attack: str, threshold: float | None = None, 
     left, right = place(table["left"].to_numpy()), place(table["right"].to_numpy())
     centre, width = (left + right) / 2, float(right[0] - left[0])
     n = [max(bins.counts["member"] + bins.forced[0], 1), max(bins.counts["nonmember"] + bins.forced[1], 1)]
-    fig = theme.figure(height=height, barmode="overlay", bargap=0)
+    fig = Canvas(height, barmode="overlay", bargap=0)
     spare = float(right[-1]) + 3.5 * width  # forced rows stand apart from the scale
     ends = [f"{score_number(a)} to {score_number(b)}" for a, b in zip(table["left"], table["right"], strict=True)]
     for side, (column, words, hue) in enumerate(
@@ -213,7 +216,8 @@ def scores_figure(bins: Histogram, attack: str, threshold: float | None = None, 
         x = np.append(centre, spare) if any(bins.forced) else centre
         rows = np.append(table[column], bins.forced[side]) if any(bins.forced) else table[column].to_numpy()
         label = [*ends, "no ratio: placed at the top"][: len(x)]
-        fig.add_bar(
+        fig.add(
+            "bar",
             x=x,
             y=sign * rows / n[side],
             width=[width * 0.92] * len(centre) + [3 * width] * (len(x) - len(centre)),
@@ -223,27 +227,27 @@ def scores_figure(bins: Histogram, attack: str, threshold: float | None = None, 
             hovertemplate=f"{attack_name(escape(attack))} %{{customdata[2]}}<br>%{{customdata[0]}} {words} "
             "(%{customdata[1]:.1%} of them)<extra></extra>",
         )
-        theme.note(
-            fig, f"<b>{words}</b>", 0, 1.0 if side == 0 else 0.0, xref="paper", yref="paper",
+        fig.note(
+ f"<b>{words}</b>", 0, 1.0 if side == 0 else 0.0, xref="paper", yref="paper",
             yanchor="top" if side == 0 else "bottom", font={"size": 13, "color": hue},
         )  # fmt: skip
     if any(bins.forced):
-        theme.note(fig, "no ratio,<br>placed at<br>the top", spare, 0, yref="paper", yanchor="bottom",
+        fig.note("no ratio,<br>placed at<br>the top", spare, 0, yref="paper", yanchor="bottom",
                    xanchor="center", font={"size": 11, "color": theme.QUIET})  # fmt: skip
     if known(threshold):
         _threshold_line(fig, float(threshold), bins, left[0], right[-1], place)  # type: ignore[arg-type]
-    top = max(float(abs(y)) for trace in fig.data for y in trace.y) or 1.0
+    top = max(float(np.abs(trace["y"]).max()) for trace in fig.traces) or 1.0
     ticks = _nice(top)
     both = sorted({s * t for t in ticks for s in (1, -1)})
-    fig.update_yaxes(
+    fig.yaxis(
         title="share of the group", range=[-1.12 * top, 1.12 * top], tickvals=both,
         ticktext=[f"{100 * abs(t):g} %" for t in both], zeroline=True, zerolinecolor=theme.HAIRLINE, zerolinewidth=1,
     )  # fmt: skip
-    fig.update_xaxes(title=_score_title(attack), showgrid=False, **_score_ticks(bins, float(left[0]), float(right[-1])))
-    return fig
+    fig.xaxis(title=_score_title(attack), showgrid=False, **_score_ticks(bins, float(left[0]), float(right[-1])))
+    return fig.figure()
 
 
-def _threshold_line(fig: go.Figure, threshold: float, bins: Histogram, low: float, high: float, place) -> None:
+def _threshold_line(fig: Canvas, threshold: float, bins: Histogram, low: float, high: float, place) -> None:
     if bins.log and threshold <= 0:
         return
     x = float(place(threshold))
@@ -252,7 +256,7 @@ def _threshold_line(fig: go.Figure, threshold: float, bins: Histogram, low: floa
     fig.add_vline(x=x, line={"width": 1.5, "color": theme.ACCENT})
     text = "threshold beyond the scale" if beyond else f"called training rows from {score_number(threshold)}"
     near_right = x > low + 0.6 * (high - low)
-    theme.note(fig, text, x, 1.0, yref="paper", yanchor="bottom", xanchor="right" if near_right else "left",
+    fig.note(text, x, 1.0, yref="paper", yanchor="bottom", xanchor="right" if near_right else "left",
                font={"size": 12, "color": theme.ACCENT})  # fmt: skip
 
 

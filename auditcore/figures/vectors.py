@@ -7,6 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from auditcore.figures import theme
+from auditcore.figures.canvas import Canvas
 from auditcore.figures.projection import Projection
 from auditcore.verdict import SYMBOLS
 from auditcore.words import count, escape, interval, known, number, percent, percent_interval, shorten
@@ -28,12 +29,13 @@ def row_names(rows: pd.DataFrame) -> list[str]:
     return [f"<b>{escape(shorten(a, 18))}</b><br>{escape(shorten(p, 16))}{layer}" for a, layer, p in pairs]
 
 
-def _lines(names: list[str], row: int = ROW) -> tuple[go.Figure, np.ndarray]:
+def _lines(names: list[str], row: int = ROW) -> tuple[Canvas, np.ndarray]:
     """An empty figure with one named line per entry, the first on top; and the heights of the lines."""
     y = np.arange(len(names))[::-1].astype(float)
-    fig = theme.figure(height=HEAD + FOOT + row * len(names))
-    fig.update_yaxes(range=[-0.6, len(names) - 0.4], showgrid=False, tickvals=y, ticktext=names, ticklabelstandoff=6)
-    return fig.update_layout(margin={"l": 8, "r": 8, "t": HEAD, "b": FOOT}), y
+    fig = Canvas(HEAD + FOOT + row * len(names))
+    fig.yaxis(range=[-0.6, len(names) - 0.4], showgrid=False, tickvals=y, ticktext=names, ticklabelstandoff=6)
+    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD, "b": FOOT}
+    return fig, y
 
 
 def accuracy_figure(rows: pd.DataFrame, selected: str | None = None) -> go.Figure:
@@ -63,7 +65,8 @@ def accuracy_figure(rows: pd.DataFrame, selected: str | None = None) -> go.Figur
         f"{percent(m)} and {percent(p)}" if known(m) and known(p) else "none"
         for m, p in _pairs(values, "null_mean", "null_p95")
     ]
-    fig.add_scatter(
+    fig.add(
+"scatter",
         x=values["accuracy"], y=y, mode="markers", marker={"size": 11, "color": hue},
         customdata=np.column_stack([_hover_names(rows), spread, null]),
         hovertemplate="%{customdata[0]}<br>named correctly %{x:.1%}<br>95 % interval %{customdata[1]}<br>"
@@ -71,11 +74,9 @@ def accuracy_figure(rows: pd.DataFrame, selected: str | None = None) -> go.Figur
     )  # fmt: skip
     for place, share, high in zip(y, values["accuracy"], values["accuracy_high"], strict=True):
         if known(share):
-            theme.note(fig, percent(share), high if known(high) else share, place, xshift=9, yanchor="middle")
-    fig.update_xaxes(
-        title="named correctly, mean over classes", tickformat=".0%", range=_padded(low, float(ends), 0.0, 1.0)
-    )
-    return fig
+            fig.note(percent(share), high if known(high) else share, place, xshift=9, yanchor="middle")
+    fig.xaxis(title="named correctly, mean over classes", tickformat=".0%", range=_padded(low, float(ends), 0.0, 1.0))
+    return fig.figure()
 
 
 def gap_figure(rows: pd.DataFrame, budget: float) -> go.Figure:
@@ -92,7 +93,8 @@ def gap_figure(rows: pd.DataFrame, budget: float) -> go.Figure:
     hue = [theme.VERDICT_COLOURS.get(str(v), theme.QUIET) for v in rows["verdict"]]
     _segments(fig, outer_low, outer_high, y, hue, 1)
     _segments(fig, values["signed_low90"], values["signed_high90"], y, hue, 5)
-    fig.add_scatter(
+    fig.add(
+"scatter",
         x=values["signed_gap"], y=y, mode="markers",
         marker={"size": 11, "color": hue, "line": {"width": 2, "color": "rgba(252,252,250,0.9)"}},
         customdata=np.column_stack([_hover_names(rows),
@@ -105,34 +107,36 @@ def gap_figure(rows: pd.DataFrame, budget: float) -> go.Figure:
     for place, end, verdict, colour in zip(y, ends, rows["verdict"], hue, strict=True):
         if isinstance(verdict, str) and known(end):
             text = f"{SYMBOLS.get(verdict, '')} {escape(verdict)}"
-            theme.note(fig, text, end, place, xshift=9, yanchor="middle", font={"size": 12, "color": colour})
+            fig.note(text, end, place, xshift=9, yanchor="middle", font={"size": 12, "color": colour})
     width = high - low
-    fig.update_xaxes(
+    fig.xaxis(
         title="LeakageGap: named correctly minus guessing",
         tickformat=".2g",
         range=[low - 0.06 * width, high + 0.42 * width],
     )
-    return fig
+    return fig.figure()
 
 
 def layers_figure(rows: pd.DataFrame, attribute: str) -> go.Figure:
     """Draw accuracy over layers, one line per artifact and probe. rows: seed-averaged, one attribute and split."""
-    fig = theme.figure(height=320)
+    fig = Canvas(320)
     _guess = float(rows["chance"].iloc[0])
     for place, ((artifact, probe), some) in enumerate(rows.groupby(["artifact", "probe"], sort=False)):
         some = some.sort_values("layer")
         hue = theme.SERIES[place % len(theme.SERIES)]
         spread = {"type": "data", "array": some["accuracy_high"] - some["accuracy"],
                   "arrayminus": some["accuracy"] - some["accuracy_low"], "thickness": 1, "width": 3}  # fmt: skip
-        fig.add_scatter(x=some["layer"], y=some["accuracy"], mode="lines+markers", line={"color": hue, "width": 2},
+        fig.add(
+"scatter",x=some["layer"], y=some["accuracy"], mode="lines+markers", line={"color": hue, "width": 2},
                         name=f"{escape(artifact)} · {escape(probe)}", error_y=spread,
                         hovertemplate="layer %{x}: %{y:.1%}<extra>%{fullData.name}</extra>")  # fmt: skip
     fig.add_hline(y=_guess, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
     layers = sorted({int(v) for v in rows["layer"]})
     ticks = {"tickvals": layers} if len(layers) <= 16 else {}
-    fig.update_xaxes(title="layer (0 = embeddings)", showgrid=False, **ticks)
-    fig.update_yaxes(title="named correctly", tickformat=".0%")
-    return fig.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
+    fig.xaxis(title="layer (0 = embeddings)", showgrid=False, **ticks)
+    fig.yaxis(title="named correctly", tickformat=".0%")
+    fig.layout.update(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
+    return fig.figure()
 
 
 def confusion_figure(counts: pd.DataFrame) -> go.Figure:
@@ -146,8 +150,9 @@ def confusion_figure(counts: pd.DataFrame) -> go.Figure:
     names = [escape(shorten(c, 18)) for c in counts.columns]
     actual = [f"{escape(shorten(c, 18))} ({count(round(n))})" for c, n in zip(counts.index, totals, strict=True)]
     size = max(len(names), 2)
-    fig = theme.figure(height=110 + min(64, max(30, 340 // size)) * size)
-    fig.add_heatmap(
+    fig = Canvas(110 + min(64, max(30, 340 // size)) * size)
+    fig.add(
+"heatmap",
         z=shares, x=list(range(len(names))), y=list(range(len(actual))), zmin=0, zmax=1, showscale=False,
         colorscale=CELLS, xgap=2, ygap=2,
         customdata=np.dstack([counts.to_numpy(dtype=float),
@@ -162,12 +167,12 @@ def confusion_figure(counts: pd.DataFrame) -> go.Figure:
                 if np.isfinite(shares[i, j]):
                     bold = f"<b>{100 * shares[i, j]:.0f}</b>" if i == j else f"{100 * shares[i, j]:.0f}"
                     font = {"size": 13, "color": "#FFFFFF"} if shares[i, j] >= STRONG_CELL else {"size": 13}
-                    theme.note(fig, bold, j, i, xanchor="center", yanchor="middle", font=font)
+                    fig.note(bold, j, i, xanchor="center", yanchor="middle", font=font)
     columns = {"tickvals": list(range(len(names))), "ticktext": names, "side": "top"}
     lines = {"tickvals": list(range(len(actual))), "ticktext": actual, "autorange": "reversed"}
-    fig.update_xaxes(title="named, % of the true class", showgrid=False, **columns)
-    fig.update_yaxes(title="true class (rows)", showgrid=False, **lines)
-    return fig
+    fig.xaxis(title="named, % of the true class", showgrid=False, **columns)
+    fig.yaxis(title="true class (rows)", showgrid=False, **lines)
+    return fig.figure()
 
 
 def recall_figure(recalls: pd.DataFrame, chance: float) -> go.Figure:
@@ -177,7 +182,8 @@ def recall_figure(recalls: pd.DataFrame, chance: float) -> go.Figure:
     _guessing(fig, chance, f"guessing {percent(chance, 0)}")
     hue = [theme.LOWERED] * len(recalls)
     _segments(fig, recalls["low"], recalls["high"], y, hue, 2)
-    fig.add_scatter(
+    fig.add(
+"scatter",
         x=recalls["recall"], y=y, mode="markers", marker={"size": 10, "color": hue},
         customdata=np.column_stack([[escape(n) for n in recalls["name"]],
                                     [percent_interval(a, b) for a, b in _pairs(recalls, "low", "high")],
@@ -187,9 +193,9 @@ def recall_figure(recalls: pd.DataFrame, chance: float) -> go.Figure:
     )  # fmt: skip
     for place, high, share in zip(y, recalls["high"], recalls["recall"], strict=True):
         if known(share):
-            theme.note(fig, percent(share, 0), high if known(high) else share, place, xshift=8, yanchor="middle")
-    fig.update_xaxes(title="of each class, named correctly", tickformat=".0%", range=[-0.01, 1.12], dtick=0.25)
-    return fig
+            fig.note(percent(share, 0), high if known(high) else share, place, xshift=8, yanchor="middle")
+    fig.xaxis(title="of each class, named correctly", tickformat=".0%", range=[-0.01, 1.12], dtick=0.25)
+    return fig.figure()
 
 
 def class_recalls(cells: pd.DataFrame) -> pd.DataFrame:
@@ -206,22 +212,23 @@ def projection_figure(drawn: Projection, labels: pd.Series, classes: list[str]) 
 
     labels: class of each point, in the order of `drawn.points`, missing for unknown.
     """
-    fig = theme.figure(height=420)
+    fig = Canvas(420)
     signs = ("circle", "square", "diamond", "triangle-up", "cross", "x")
     for place, name in enumerate(classes):
         mine = (labels == name).to_numpy()
         some = drawn.points[mine]
-        fig.add_scatter(
+        fig.add(
+"scatter",
             x=some["x"], y=some["y"], mode="markers", name=f"{escape(shorten(name, 24))} ({count(len(some))})",
             marker={"size": 6, "opacity": 0.65, "color": theme.SERIES[place % len(theme.SERIES)],
                     "symbol": signs[place % len(signs)]},
             hovertemplate=f"{escape(shorten(name, 40))}<extra></extra>",
         )  # fmt: skip
-    for axis, share in zip(("xaxis", "yaxis"), drawn.explained, strict=True):
-        title = f"component {1 if axis == 'xaxis' else 2}, {percent(share)} of the variance"
-        fig.update_layout({axis: {"title": title, "showticklabels": False, "showgrid": False}})
+    for place, axis, share in zip((1, 2), (fig.xaxis, fig.yaxis), drawn.explained, strict=True):
+        axis(f"component {place}, {percent(share)} of the variance", showticklabels=False, showgrid=False)
     legend: dict[str, Any] = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "itemsizing": "constant"}
-    return fig.update_layout(showlegend=True, legend=legend, margin={"l": 8, "r": 8, "t": 8, "b": 48})
+    fig.layout.update(showlegend=True, legend=legend, margin={"l": 8, "r": 8, "t": 8, "b": 48})
+    return fig.figure()
 
 
 def not_finite(rows: pd.DataFrame, columns: list[str]) -> int:
@@ -229,7 +236,7 @@ def not_finite(rows: pd.DataFrame, columns: list[str]) -> int:
     return int((~np.isfinite(rows[columns].astype(float).to_numpy())).any(axis=1).sum())
 
 
-def _segments(fig: go.Figure, low: Any, high: Any, y: np.ndarray, hue: list[str], width: int) -> None:
+def _segments(fig: Canvas, low: Any, high: Any, y: np.ndarray, hue: list[str], width: int) -> None:
     """Intervals as one line per colour, so that thick and thin ones keep their width at every zoom."""
     for colour in dict.fromkeys(hue):
         xs: list[float | None] = []
@@ -239,13 +246,13 @@ def _segments(fig: go.Figure, low: Any, high: Any, y: np.ndarray, hue: list[str]
                 xs += [float(a), float(b), None]
                 ys += [place, place, None]
         if xs:
-            fig.add_scatter(x=xs, y=ys, mode="lines", line={"color": colour, "width": width}, hoverinfo="skip")
+            fig.add("scatter", x=xs, y=ys, mode="lines", line={"color": colour, "width": width}, hoverinfo="skip")
 
 
-def _guessing(fig: go.Figure, x: float, label: str) -> None:
+def _guessing(fig: Canvas, x: float, label: str) -> None:
     fig.add_vline(x=x, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
     quiet = {"size": 12, "color": theme.QUIET}
-    theme.note(fig, label, x, 1.0, yref="paper", yanchor="bottom", xanchor="left", xshift=-4, yshift=4, font=quiet)
+    fig.note(label, x, 1.0, yref="paper", yanchor="bottom", xanchor="left", xshift=-4, yshift=4, font=quiet)
 
 
 def _padded(low: float, high: float, least: float, most: float) -> list[float]:
