@@ -73,7 +73,7 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
     spread = words.percent_interval(best["low"], best["high"])
     first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"
     n_attacks = metrics["attack"].nunique()
-    measured = ("Training rows found at 1 % false alarms by ", Strong(name))
+    measured = ("Rows found at 1 % false alarms by ", Strong(name))
     second = f"strongest of {n_attacks} attacks · {budget}" if n_attacks > 1 else budget
     word = _declared(verdicts, verdicts["attacker"] == best["attack"])
     return Card(word, measured, words.percent(best["value"]), (first, groups, second))

@@ -51,6 +51,7 @@ def choose_kind() -> str:
         format_func=lambda k: KINDS[k],
         default="vectors",
         required=True,
+        wrap=True,
         key="setup_kind",
         **_STAY,
     )
@@ -74,7 +75,10 @@ def choose_model(kind: str) -> dict[str, Any]:
             return _vector_file()
     known = data.checkpoints()
     options = [*known, data.BUNDLED_MODEL] if kind == "membership" else [data.BUNDLED_MODEL, *known]
-    source = _model_box("Fine-tuned model" if kind == "membership" else "Model", options, f"setup_model_{kind}", known)
+    label = "Fine-tuned model" if kind == "membership" else "Model"
+    # Without a fine-tuned model of our own there is nothing fair to fill in.
+    empty = kind == "membership" and not known
+    source = _model_box(label, options, f"setup_model_{kind}", known, empty)
     model: dict[str, Any] = {"source": source}
     if kind == "membership":
         if not known:
@@ -87,15 +91,19 @@ def choose_model(kind: str) -> dict[str, Any]:
         references = list(dict.fromkeys([start, data.BUNDLED_MODEL]))
         key = f"setup_reference_{_short(source)}"
         model["reference"] = _model_box("The model before fine-tuning (reference)", references, key, {})
+        if source and source == model["reference"]:
+            ui.notice("warning", "Both are the same model: no attack that compares them can show anything.")
     with st.expander("Precision and device"):
         model |= _precision()
     return {"model": model}
 
 
-def _model_box(label: str, options: list[str], key: str, names: dict[str, tuple[str, str]]) -> str:
+def _model_box(label: str, options: list[str], key: str, names: dict[str, tuple[str, str]], empty: bool = False) -> str:
     source = st.selectbox(
         label,
         options,
+        index=None if empty else 0,
+        placeholder="Type the path of a folder",
         format_func=lambda s: names[s][0] if s in names else s,
         accept_new_options=True,
         key=key,
@@ -104,7 +112,6 @@ def _model_box(label: str, options: list[str], key: str, names: dict[str, tuple[
     )
     source = str(source or "").strip()
     if not source:
-        ui.notice("error", "Name a model.")
         return source
     severity, text = data.recognised(source)
     if severity == "error":

@@ -122,7 +122,7 @@ def _announce_one(run: Run) -> None:
         ui.notice(
             "error" if status == "failed" else "warning", message or f"It was {status}.", f"{words.shorten(name)}:"
         )
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="center"):
         page = {"vectors": "vectors.py", "membership": "membership.py"}.get(run.kind, "runs.py")
         ui.page_link(page if status == "done" else "runs.py", "Open it", run.id)
         if st.button("Dismiss", key=f"dismiss_{run.id}", type="tertiary"):

@@ -79,6 +79,9 @@ def _decide(raw: dict[str, Any] | None) -> None:
     if raw is None:
         ui.empty("Choose the data first.")
         return
+    if not (raw.get("model") or raw.get("vectors") or {}).get("source", "vectors"):
+        ui.empty("Name the model first.")
+        return
     try:
         spec = parse_spec(raw, "This audit")
     except AuditError as error:

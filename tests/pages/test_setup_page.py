@@ -105,6 +105,10 @@ def test_a_change_after_the_plan_asks_for_a_new_one(open_page, rows: Path, start
 def test_membership_asks_for_a_fine_tuned_model_and_says_what_it_can_show(open_page, rows: Path, started: list) -> None:
     app = open_form(open_page, rows, "membership")
     assert "compares a model before and after fine-tuning" in words_of(app)
+    assert "Name the model first" in words_of(app)
+    app.get_by_key("setup_model_membership").set_value("smollm2-135m")
+    app.run()
+    assert "Both are the same model" in words_of(app)
     button(app, "Check and plan").click().run()
     assert "718 are needed" in words_of(app)
     button(app, "Start the audit").click().run()
