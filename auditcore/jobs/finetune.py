@@ -39,4 +39,13 @@ def train(context: Context) -> None:
             text_hashes=text_hashes(dataset.texts()),
         )
         context.run.write("training_log", result.log)
-        context.record(training={"best_step": result.best_step, "best_validation_loss": result.best_validation_loss})
+        context.record(
+            data={"notes": [*context.run.manifest["data"]["notes"], *result.notes]},
+            training={
+                "steps": result.steps,
+                "autocast": result.autocast,
+                "best_step": result.best_step,
+                "best_validation_loss": result.best_validation_loss,
+                "last_validation_loss": result.last_validation_loss,
+            },
+        )
