@@ -223,7 +223,7 @@ class FinetuneSpec(_Audit):
     max_steps: int | None = Field(default=None, ge=1)
     learning_rate: float = Field(default=5e-5, gt=0)
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1)
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant"] = "constant"
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     gradient_accumulation: int = Field(default=1, ge=1)
