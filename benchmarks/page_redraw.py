@@ -7,10 +7,13 @@ folder (numbers drawn from a generator), starts the real server and drives headl
   part of the page stands;
 - redraw: time from a click until the page shows what was asked for, median of 10, per widget.
 
+Beside each wall time stands the CPU time of the server's process, which a busy machine hardly changes (Linux only).
+
     python -m benchmarks.page_redraw [--rows 20000] [--tokens 100] [--repeats 10]
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -46,17 +49,18 @@ def main() -> None:
         vectors_run(home / "large-vectors", rows=options.rows, width=576)
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         for page_name, run in (("membership", "large-rows"), ("vectors", "large-vectors"), ("", "large-rows")):
-            first, whole = _cold(browser, home, Path(folder) / "log", page_name, run)
-            print(f"cold /{page_name}: title and finding {first:.2f} s, whole page {whole:.2f} s", flush=True)
+            first, whole, cpu = _cold(browser, home, Path(folder) / "log", page_name, run)
+            times = f"title and finding {first:.2f} s, whole page {whole:.2f} s"
+            print(f"cold /{page_name}: {times}, server CPU {cpu:.2f} s", flush=True)
         _warm(browser, home, Path(folder) / "log", options.repeats)
         browser.close()
 
 
-def _cold(browser: Any, home: Path, log: Path, page_name: str, run: str) -> tuple[float, float]:
+def _cold(browser: Any, home: Path, log: Path, page_name: str, run: str) -> tuple[float, float, float]:
     process, url = start(home, log)
     try:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), _cpu(process.pid)
         page.goto(f"{url}/{page_name}?run={run}", wait_until="commit")
         page.wait_for_selector(".ac h1", timeout=60_000)
         first = time.perf_counter() - begin
@@ -64,7 +68,7 @@ def _cold(browser: Any, home: Path, log: Path, page_name: str, run: str) -> tupl
         whole = time.perf_counter() - begin
         page.wait_for_function(IDLE)
         page.close()
-        return first, whole
+        return first, whole, _cpu(process.pid) - used
     finally:
         stop(process)
 
@@ -75,14 +79,11 @@ def _warm(browser: Any, home: Path, log: Path, repeats: int) -> None:
         page = browser.new_page(viewport={"width": 1440, "height": 2600})
         _open(page, f"{url}/membership?run=large-rows", LAST["membership"])
         button = page.get_by_role("button", name="Next row")
-        _report("membership, next row", [_until_changed(page, button.click) for _ in range(repeats)])
-        attacks = _radios(page, ("loss", "reference"), repeats)
-        _report("membership, attack", [_until_changed(page, a.click) for a in attacks])
-        rates = _radios(page, ("5", "10"), repeats)
-        _report("membership, false accusations", [_until_changed(page, r.click) for r in rates])
+        _measure(page, process.pid, "membership, next row", [button] * repeats)
+        _measure(page, process.pid, "membership, attack", _radios(page, ("loss", "reference"), repeats))
+        _measure(page, process.pid, "membership, false accusations", _radios(page, ("5", "10"), repeats))
         _open(page, f"{url}/vectors?run=large-vectors", LAST["vectors"])
-        artifacts = _radios(page, ("lasttok", "meanpool"), repeats)
-        _report("vectors, artifact", [_until_changed(page, a.click) for a in artifacts])
+        _measure(page, process.pid, "vectors, artifact", _radios(page, ("lasttok", "meanpool"), repeats))
     finally:
         stop(process)
 
@@ -111,9 +112,24 @@ def _until_changed(page: Any, act: Callable[[], None]) -> float:
     return seconds
 
 
-def _report(name: str, seconds: list[float]) -> None:
+def _measure(page: Any, pid: int, name: str, buttons: list[Any]) -> None:
+    used = _cpu(pid)
+    seconds = [_until_changed(page, button.click) for button in buttons]
+    cpu = (_cpu(pid) - used) / len(seconds)
     middle, worst = statistics.median(seconds), max(seconds)
-    print(f"redraw {name}: median of {len(seconds)} {middle:.2f} s, slowest {worst:.2f} s", flush=True)
+    print(
+        f"redraw {name}: median of {len(seconds)} {middle:.2f} s, slowest {worst:.2f} s, server CPU {cpu:.2f} s",
+        flush=True,
+    )
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds of a process so far, all its threads; NaN where the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return float("nan")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

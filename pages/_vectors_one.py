@@ -25,8 +25,9 @@ def draw(run: Run, rows: pd.DataFrame, attribute: str, artifact: str, layer: int
         return
     best = mine.iloc[0]
     meaning = ARTIFACTS.get(artifact, "")
+    where = f"{artifact}, layer {layer}" if run.manifest["spec"].get("model") else artifact
     ui.section(
-        f"{artifact}, layer {layer}",
+        where,
         f"{meaning[:1].upper()}{meaning[1:]}. Shown: the {best['probe']} probe, the stronger.",
     )
     if run.has("predictions"):
@@ -95,41 +96,60 @@ def _recalls(path: str, version: str, key: tuple) -> pd.DataFrame:
 def _projection(run: Run, attribute: str, artifact: str, layer: int, split: str) -> None:
     ui.chart_title(f"{artifact} on its two widest directions")
     file = run.path / "vectors" / f"{artifact}-layer{layer}.safetensors"
-    if not file.exists():
-        ui.empty("The vectors of this artifact were not kept with the run.", "Run the audit here to see them.")
-        return
-    stat = file.stat()
+    where = (str(run.path), artifact, layer, attribute)
     try:
-        drawn, labels = _projected(
-            str(run.path), f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}", file.name, attribute, split
-        )
+        if file.exists():
+            stat = file.stat()
+            version = f"{file.name}:{stat.st_size}:{stat.st_mtime_ns}"
+            drawn, labels = _from_vectors(*where, version, split)
+        elif run.has("projection"):
+            drawn, labels = _from_table(*where, run.version("projection"))
+        else:
+            drawn, labels = {}, pd.Series(dtype="str")
     except AuditError as error:
         ui.notice("error", str(error))
         return
+    if not drawn or not len(drawn["points"]):
+        ui.empty("The vectors of this artifact were not kept with the run.", "Run the audit here to see them.")
+        return
     shown = projection.Projection(**drawn)
     classes = sorted(labels.dropna().unique().tolist())
-    ui.quiet(
-        findings.projection_sentence(len(shown.points), shown.total, shown.not_finite, shown.width, shown.explained)
+    caption = findings.projection_sentence(
+        len(shown.points), shown.total, shown.not_finite, shown.width, shown.explained
     )
+    ui.quiet(caption)
     if len(classes) > 6:
         ui.quiet(f"{len(classes)} classes share 6 colours and signs; the tables tell them apart.")
-    fig = figures.projection_figure(shown, labels, classes)
-    ui.chart(
-        fig,
-        "projection",
-        f"{len(shown.points)} vectors on two principal components, coloured by {len(classes)} classes",
-    )
+    alt = f"{len(shown.points)} vectors on two principal components, coloured by {len(classes)} classes"
+    ui.chart(figures.projection_figure(shown, labels, classes), "projection", alt)
 
 
 @st.cache_data(show_spinner="Projecting the vectors", max_entries=20)
-def _projected(path: str, version: str, file: str, attribute: str, split: str) -> tuple[dict[str, Any], pd.Series]:
+def _from_vectors(
+    path: str, artifact: str, layer: int, attribute: str, version: str, split: str
+) -> tuple[dict[str, Any], pd.Series]:
     run = Run(Path(path))
-    examples = run.read("examples")
+    examples = run.read("examples", ["split", attribute])
     rows = np.flatnonzero((examples["split"] == split).to_numpy(dtype=bool, na_value=False))
     if not len(rows):
         rows = np.arange(len(examples))
-    drawn = projection.project(run.path / "vectors" / file, rows)
+    drawn = projection.project(run.path / "vectors" / f"{artifact}-layer{layer}.safetensors", rows)
     labels = examples[attribute].iloc[drawn.points["row"]].reset_index(drop=True).astype("str")
+    return vars(drawn), labels
+
+
+@st.cache_data(show_spinner=False, max_entries=20)
+def _from_table(path: str, artifact: str, layer: int, attribute: str, version: str) -> tuple[dict[str, Any], pd.Series]:
+    """The picture a run keeps when its vectors are not shipped with it."""
+    run = Run(Path(path))
+    columns = ["example_id", "x", "y", "share_x", "share_y"]
+    points = run.read("projection", columns, "artifact = ? and layer = ?", [artifact, layer])
+    if points.empty:
+        return {}, pd.Series(dtype="str")
+    known = run.read("examples", ["example_id", attribute]).set_index("example_id")[attribute]
+    labels = known.reindex(points["example_id"]).reset_index(drop=True).astype("str")
+    explained = (float(points["share_x"].iloc[0]), float(points["share_y"].iloc[0]))
+    drawn = projection.Projection(points[["x", "y"]], explained, len(points), 0, 0)
     return vars(drawn), labels
 
 

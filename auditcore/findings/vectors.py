@@ -83,11 +83,12 @@ def accuracy_sentence(rows: pd.DataFrame) -> list[str]:
 
 
 def projection_sentence(drawn: int, total: int, broken: int, width: int, explained: tuple[float, float]) -> list[str]:
-    """Honest caption of the projection: how much is shown, and that it proves nothing."""
-    part = f"A sample of {count(drawn)} of {count(total)}" if drawn + broken < total else f"All {count(drawn)}"
+    """Honest caption of the projection: how much is shown, and that it proves nothing. width 0: not known."""
+    part = f"A sample of {count(drawn)} of {count(total)}" if drawn + broken < total else count(drawn)
     left = f" {counted(broken, 'vector')} with a value that is not finite left out." if broken else ""
+    of = f"Two of {count(width)} directions" if width else "These two directions"
     return [
-        f"{part} test vectors. Two of {count(width)} directions hold {percent(sum(explained), 0)} of the variance: ",
+        f"{part} test vectors. {of} hold {percent(sum(explained), 0)} of the variance: ",
         Strong("classes that mix here may still be told apart"),
         f", and the probes above decide.{left}",
     ]

@@ -63,6 +63,10 @@ def test_a_run_still_working_shows_what_is_there(home: Path, stages: int) -> Non
 def test_vectors_that_were_not_kept_or_are_broken_are_said(home: Path) -> None:
     run = vectors_run(home / "one", keep_vectors=False)
     assert "were not kept with the run" in html(page(run))
+    points = run.read("examples", limit=40)[["example_id", "split"]]
+    where = {"artifact": "meanpool", "layer": 30, "x": 0.5, "y": range(40), "share_x": 0.2, "share_y": 0.1}
+    run.write("projection", points.assign(**where))
+    assert "40 test vectors. These two directions hold 30" in html(page(run))
     broken = vectors_run(home / "two")
     (broken.path / "vectors" / "meanpool-layer30.safetensors").write_bytes(b"no vectors")
     assert "the vectors cannot be read" in html(page(broken))
