@@ -117,12 +117,26 @@ def _chosen(run: Run, judged: str) -> None:
             ui.page_link(page, f"Open as {kind.lower()}", run.id)
     left, right = st.columns([1.6, 1], gap="large")
     with left:
+        _training(run)
         _claim(run)
         _verdict_lines(run)
         _details(run)
     with right:
         _export(run)
         _change(run)
+
+
+def _training(run: Run) -> None:
+    if not run.has("training_log"):
+        return
+    from auditcore.figures.training import loss_figure, training_finding
+
+    log = ui.read(run, "training_log", order_by="step")
+    best = (run.manifest.get("training") or {}).get("best_step")
+    finding = training_finding(log, best)
+    ui.chart_title("Loss while it was fine-tuned", finding)
+    if len(log):
+        ui.chart(loss_figure(log, best), f"loss_{run.id}", words.plain(finding))
 
 
 def _claim(run: Run) -> None:

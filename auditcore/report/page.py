@@ -87,6 +87,8 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
     made: list[tuple[str, bool]] = []
     if run.kind == "membership" and run.has("roc") and run.has("attack_metrics"):
         made.append(_roc(run))
+    if run.has("training_log"):
+        made.append(_training(run))
     if run.kind == "vectors" and run.has("probe_metrics"):
         best = summary.strongest_probes(run.read("probe_metrics"))
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
@@ -103,6 +105,16 @@ def _roc(run: Run) -> tuple[str, bool]:
     title = "Training rows found against other rows falsely accused"
     note = "Both axes are logarithmic. Rates pool all rows: they are not error rates for one person."
     return _section(title, _plot(roc_figure(drawn, summary.OPERATING_POINT), "roc"), note), True
+
+
+def _training(run: Run) -> tuple[str, bool]:
+    from auditcore.figures.training import loss_figure, training_finding
+
+    log = run.read("training_log", order_by="step")
+    best = (run.manifest.get("training") or {}).get("best_step")
+    text = words.plain(training_finding(log, best))
+    body = _plot(loss_figure(log, best), "loss") if len(log) else ""
+    return _section("Loss while it was fine-tuned", body, text), bool(body)
 
 
 def _artifacts(run: Run, best: pd.DataFrame, attribute: str, number: int) -> tuple[str, bool]:
