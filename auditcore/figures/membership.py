@@ -261,8 +261,9 @@ def _threshold_line(fig: Canvas, threshold: float, bins: Histogram, low: float, 
 
 
 def _nice(top: float) -> list[float]:
-    step = 10 ** np.floor(np.log10(top))
-    step = step if top / step >= 2 else step / 2 if top / step >= 1 else step / 5
+    """Two or three ticks from 0 up to `top`."""
+    power = 10.0 ** np.floor(np.log10(top))
+    step = next(m * power for m in (0.1, 0.2, 0.5, 1, 2, 5) if top / (m * power) < 4)
     return [round(step * i, 10) for i in range(int(top / step) + 1)]
 
 

@@ -113,7 +113,8 @@ def roc_sentence(metrics: pd.DataFrame, drawn: int, realisable: int) -> list[str
 
 def scores_sentence(counts: dict[str, int], attack: str) -> list[str]:
     """Caption of the score distributions. counts: member, nonmember, forced, no_evidence, unknown (numbers of rows)."""
-    parts = [f"{counted(counts['member'], 'member')} and {counted(counts['nonmember'], 'non-member')} drawn."]
+    groups = f"{counted(counts['member'], 'member')} and {counted(counts['nonmember'], 'non-member')} drawn"
+    parts = [f"{groups}; the outermost bars hold everything beyond the scale."]
     if counts.get("forced"):
         forced = f"{counted(counts['forced'], 'row')} placed at the top without a ratio"
         parts += [
