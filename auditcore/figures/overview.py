@@ -15,18 +15,20 @@ def membership_comparison(frame: pd.DataFrame) -> go.Figure:
     names = _unique([words.escape(words.shorten(n, 44)) for n in ordered["name"]])
     value, low, high = (ordered[c].astype(float) for c in ("value", "low", "high"))
     low, high = low.fillna(value), high.fillna(value)
-    fig = theme.figure(height=84 + 62 * len(ordered), bargap=0.62)
-    strongest = value == value.max()
-    fig.add_bar(
-        x=value,
-        y=names,
-        orientation="h",
-        marker_color=[theme.RAISED if s else theme.ACCENT for s in strongest],
-        error_x=_interval(value, low, high),
-        customdata=[[words.percent_interval(a, b), findings.attack_name(str(c))] for a, b, c in _rows(ordered)],
-        hovertemplate="%{y}<br>%{x:.1%} of training rows (%{customdata[1]})<br>95 % interval %{customdata[0]}"
-        "<extra></extra>",
-    )
+    fig = theme.figure(height=84 + 62 * len(ordered), bargap=0.62, barmode="overlay")
+    for name, row, at, lo, hi in zip(names, ordered.to_dict("records"), value, low, high, strict=True):
+        hue = theme.RAISED if at == value.max() else theme.ACCENT
+        fig.add_bar(
+            x=[at],
+            y=[name],
+            orientation="h",
+            # Paler than its interval, so that the interval stays readable on the bar and beside it.
+            marker={"color": hue, "opacity": 0.5, "line": {"width": 0}},
+            error_x={**_interval(pd.Series([at]), pd.Series([lo]), pd.Series([hi])), "color": hue, "thickness": 2.5},
+            customdata=[[words.percent_interval(lo, hi), words.escape(findings.attack_name(str(row["attack"])))]],
+            hovertemplate="%{y}<br>%{x:.1%} of training rows (%{customdata[1]})<br>95 % interval %{customdata[0]}"
+            "<extra></extra>",
+        )
     for name, end, share in zip(names, high, value, strict=True):
         theme.note(fig, words.percent(share), end, name, xshift=8)
     for place, name in enumerate(names):
@@ -81,10 +83,6 @@ def _share_axis(fig: go.Figure, left: float, right: float, title: str) -> None:
 def _interval(value: pd.Series, low: pd.Series, high: pd.Series) -> dict:
     shape = {"color": theme.QUIET, "thickness": 1.5, "width": 5}
     return {"type": "data", "array": high - value, "arrayminus": value - low, **shape}
-
-
-def _rows(frame: pd.DataFrame):
-    return zip(frame["low"], frame["high"], frame["attack"], strict=True)
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -42,7 +42,7 @@ def attacks(metrics: pd.DataFrame) -> str:
             )
         rows.append(_row([findings.attack_name(str(attack))], cells))
     notes = " ".join(words.plain(n) for n in findings.unresolved_notes(metrics))
-    head = ("attack", "AUC", *(f"found at {words.percent(r)} false alarms" for r in rates))
+    head = ("attack", "AUC", *(f"found at {100 * r:g} % false alarms" for r in rates))
     return _table("Attacks, with 95 % intervals", head, rows, notes)
 
 

@@ -17,12 +17,12 @@ def test_bars_carry_value_and_interval_and_labels_stand_beyond_it() -> None:
         }
     )
     fig = overview.membership_comparison(frame)
-    assert list(fig.data[0].x) == [0.02, 0.05, 0.85]
-    assert len(set(fig.data[0].y)) == 3  # runs of one name stay apart
-    assert list(fig.data[0].error_x.array) == pytest.approx([0.01, 0, 0.03])
+    assert [bar.x[0] for bar in fig.data] == [0.02, 0.05, 0.85]
+    assert len({bar.y[0] for bar in fig.data}) == 3  # runs of one name stay apart
+    assert [bar.error_x.array[0] for bar in fig.data] == pytest.approx([0.01, 0, 0.03])
     labels = {a.text: a.x for a in fig.layout.annotations if "%" in a.text and "chance" not in a.text}
     assert labels["85.0\u202f%"] == 0.88
-    assert list(fig.data[0].y)[-1] == "&lt;b&gt;full&lt;/b&gt;"
+    assert fig.data[-1].y[0] == "&lt;b&gt;full&lt;/b&gt;"
 
 
 def test_artifacts_are_drawn_against_chance_and_budget() -> None:
