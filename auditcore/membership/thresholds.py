@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import beta, binom, rankdata
+from scipy.special import bdtr, betaincinv  # scipy.stats would cost a page a second to import
 
 from auditcore.errors import SpecError
 
@@ -73,6 +73,8 @@ def auc(member: Any, rank_score: Any) -> float:
     n_false = len(label) - n_true
     if not n_true or not n_false:
         return np.nan
+    from scipy.stats import rankdata
+
     ranks = rankdata(np.asarray(rank_score, dtype=np.float64)[use])  # half-integers: their sum is exact
     return float((ranks[label].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
 
@@ -132,7 +134,7 @@ def _first_allowing(k: int, target_fpr: float) -> int:
 
 def _too_wide(k: int, n: int, target_fpr: float) -> bool:
     # upper bound <= 2f exactly when seeing k or fewer at a true rate of 2f has probability <= 2.5 %
-    return bool(binom.cdf(k, n, 2 * target_fpr) > 0.025)
+    return bool(bdtr(k, n, 2 * target_fpr) > 0.025)
 
 
 def resolvable(n_nonmember: int, target_fpr: float) -> bool:
@@ -145,8 +147,8 @@ def exact_interval(share: float, n: int, each_side: float) -> tuple[float, float
     if n == 0 or np.isnan(share):
         return np.nan, np.nan
     hits = share * n
-    low = float(beta.ppf(each_side, hits, n - hits + 1)) if hits > 0 else 0.0
-    high = float(beta.ppf(1 - each_side, hits + 1, n - hits)) if hits < n else 1.0
+    low = float(betaincinv(hits, n - hits + 1, each_side)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 1 - each_side)) if hits < n else 1.0
     return low, high
 
 

@@ -140,6 +140,17 @@ def test_projection_is_sampled_without_replacement_and_repeats(file):
     pd.testing.assert_frame_equal(found.points, project(path, np.arange(100, 400), sample=50, seed=3).points)
 
 
+def test_many_directions_give_the_same_picture_as_all_of_them(tmp_path):
+    rng = np.random.default_rng(2)
+    values = (rng.normal(size=(300, 4)) @ rng.normal(size=(4, 200)) + rng.normal(size=(300, 200))).astype(np.float32)
+    save_file({"vectors": values}, tmp_path / "m.safetensors")
+    found = project(tmp_path / "m.safetensors", np.arange(300))
+    u, s, _ = np.linalg.svd(values - values.mean(0).astype(np.float64), full_matrices=False)
+    np.testing.assert_allclose(np.abs(found.points["x"]), np.abs(u[:, 0] * s[0]), atol=1e-3 * s[0])
+    np.testing.assert_allclose(np.abs(found.points["y"]), np.abs(u[:, 1] * s[1]), atol=1e-3 * s[0])
+    assert found.explained[1] == pytest.approx(s[1] ** 2 / (s**2).sum(), rel=1e-6)
+
+
 def test_wide_vectors_of_few_rows_give_the_same_picture(tmp_path):
     values = np.random.default_rng(1).normal(size=(6, 40)).astype(np.float32)
     save_file({"vectors": values}, tmp_path / "w.safetensors")
