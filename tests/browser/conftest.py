@@ -137,9 +137,13 @@ class Watch:
         """Listen to a page."""
         page.on("console", lambda m: self.problems.append(f"console: {m.text}") if m.type == "error" else None)
         page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
-        page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._dialog)
         page.on("request", self._request)
         page.on("websocket", lambda socket: self._address(socket.url))
+
+    def _dialog(self, dialog) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _request(self, request) -> None:
         self._address(request.url)
@@ -162,7 +166,7 @@ def visit(server: Server, browser) -> Iterator[Callable]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(60_000)  # a busy machine is no error
         watch.attach(page)
         page.goto(server.url + path)
         settled(page)
