@@ -61,7 +61,7 @@ def small_part() -> str | None:
 
 
 def _small_path() -> Path:
-    return store.home() / "uploads" / "notes-small.parquet"
+    return store.home() / "samples" / "notes-small.parquet"
 
 
 def uploads() -> dict[str, str]:
@@ -69,7 +69,7 @@ def uploads() -> dict[str, str]:
     folder = store.home() / "uploads"
     files = sorted(folder.glob("*"), key=lambda p: p.stat().st_mtime, reverse=True) if folder.is_dir() else []
     names = st.session_state.setdefault("_upload_names", {})
-    kept = [p for p in files if not p.name.startswith(".") and p != _small_path()]
+    kept = [p for p in files if not p.name.startswith(".")]
     return {str(p): f"uploaded: {names.get(p.name, p.name)}" for p in kept[:20]}
 
 
