@@ -12,7 +12,15 @@ import torch
 
 from auditcore.errors import ModelError, SpecError
 from auditcore.lm import bundled, sources
-from auditcore.lm.load import fingerprint, load_model, load_pair, pick_device, resolve, tokenizer_file
+from auditcore.lm.load import (
+    fingerprint,
+    load_model,
+    load_pair,
+    load_tokenizer,
+    pick_device,
+    resolve,
+    tokenizer_file,
+)
 from auditcore.spec import ModelSpec
 from tests.tiny_models import TEXTS, build_adapter, build_folder
 
@@ -81,6 +89,14 @@ def test_loaded_model_can_be_saved_again_and_is_the_same(tiny_llama, tmp_path):
     with torch.inference_mode():
         assert torch.equal(lm.model(ids).logits, again.model(ids).logits)
     assert load(tiny_llama, dtype="bfloat16").model.dtype == torch.bfloat16
+
+
+def test_a_tokenizer_is_found_without_its_model(tiny_llama, tiny_adapter, tmp_path):
+    wanted = load(tiny_llama).tokenizer(TEXTS[0])["input_ids"]
+    assert load_tokenizer(str(tiny_llama))(TEXTS[0])["input_ids"] == wanted
+    assert load_tokenizer(str(tiny_adapter))(TEXTS[0])["input_ids"] == wanted
+    with pytest.raises(ModelError, match="no such file or folder"):
+        load_tokenizer(str(tmp_path / "gone" / "far" / "away"))
 
 
 def test_adapter_finds_its_base(tiny_llama, tiny_adapter, tmp_path):
