@@ -85,14 +85,16 @@ def _fit_to(page: str, runs: pd.DataFrame) -> bool:
     """On coming to a page that shows one kind of run, choose the newest of that kind unless the chosen one fits."""
     before = st.session_state.get(_PAGE_KEY)
     st.session_state[_PAGE_KEY] = page
-    if before in (None, page) or page not in ("vectors", "membership") or ui.OPEN_KEY in st.session_state:
+    if before == page or page not in ("vectors", "membership") or ui.OPEN_KEY in st.session_state:
         return False
     asked = st.query_params.get(ui.RUN_KEY) or st.session_state.get(ui.RUN_KEY)
+    if before is None and asked:  # a deep link means the run it names
+        return False
     fitting = runs[(runs["kind"] == page) & (runs["status"] != "broken")]["run_id"]
     if fitting.empty or asked in set(fitting):
         return False
     st.session_state[ui.OPEN_KEY] = str(fitting.iloc[0])
-    return True
+    return before is not None
 
 
 def _address(names: dict[str, str]) -> str:

@@ -110,7 +110,7 @@ def _spawn(run: Run) -> None:
     log = open(run.path / "worker.log", "ab")  # noqa: SIM115 - the child inherits it
     with log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "auditcore.jobs.worker", str(run.path)],
+            [sys.executable, "-c", "from auditcore.jobs.worker import main; main()", str(run.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

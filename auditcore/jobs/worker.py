@@ -68,13 +68,9 @@ def _versions() -> dict[str, str]:
 
 
 def main() -> None:
-    """Entry of the detached process: python -m auditcore.jobs.worker RUN_FOLDER."""
+    """Entry of the detached process; its only argument is the run folder."""
     try:
         execute(Run(Path(sys.argv[1])))
     except AuditError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()

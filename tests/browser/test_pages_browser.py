@@ -69,6 +69,13 @@ def test_a_findings_page_chooses_a_run_it_can_show(visit) -> None:
     assert "this page can show" in page.locator("[data-testid=stSidebar]").inner_text()
 
 
+@pytest.mark.parametrize(("path", "words"), [("/vectors", "meanpool"), ("/membership", "falsely accuses")])
+def test_an_address_without_a_run_shows_one_that_fits(visit, path, words) -> None:
+    text = visit(path).locator("[data-testid=stMain]").inner_text()
+    assert "answers another question" not in text
+    assert words in text
+
+
 def test_presentation_mode_stays_on_for_the_session(visit) -> None:
     page = visit("/setup")
     page.get_by_text("Hide raw text").click()
