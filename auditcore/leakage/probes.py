@@ -29,7 +29,7 @@ Logits = Callable[[np.ndarray], np.ndarray]  # features [n, f] -> logits float64
 
 FOLDS = 3
 C_GRID = tuple(10.0**e for e in range(-4, 3))
-EPOCH_GRID = (2, 4, 8, 16, 32)
+EPOCH_GRID = (2, 4, 8, 16, 32, 64)
 MLP_GRID = tuple(product(("standardised", "whitened"), (1.0, 10.0)))  # input, alpha (scikit-learn's L2)
 SHRINKAGE = 1e-3  # added to each whitened variance, as a share of their mean
 
