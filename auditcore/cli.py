@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from auditcore import store
+from auditcore import findings, store, summary
 from auditcore.errors import AuditError, RunError, SpecError, did_you_mean
 from auditcore.spec import ROLES, DataSpec, dump_spec, load_spec
+from auditcore.words import Sentence
 
 FORMATS = ("html", "parquet", "csv", "duckdb")
 
@@ -142,10 +143,20 @@ def _show_run(run: store.Run) -> None:
         print(f"Note: {note}")
     if run.has("verdicts"):
         print(verdict_table(run.read("verdicts")))
+    for sentence in _findings(run):
+        print(f"\n{''.join(sentence)}")
     claim = manifest.get("claim", {})
     if claim:
         print(f"\n{claim.get('audited', '')}\n{claim.get('not_audited', '')}")
     print(f"\nRun folder: {run.path}")
+
+
+def _findings(run: store.Run) -> list[Sentence]:
+    """What was found, and which rates so few non-members cannot show."""
+    found = [summary.finding(run)]
+    if run.kind == "membership" and run.has("attack_metrics"):
+        found += findings.unresolved_notes(run.read("attack_metrics"))
+    return [sentence for sentence in found if sentence]
 
 
 def verdict_table(verdicts: pd.DataFrame) -> str:
@@ -154,10 +165,11 @@ def verdict_table(verdicts: pd.DataFrame) -> str:
     def signed(value: float) -> str:
         return f"{value:+.3f}" if value == value else "-"
 
+    together = verdicts["kind"].map({"vectors": "all artifacts"}).fillna("training rows")
     shown = pd.DataFrame(
         {
             "attribute": verdicts["attribute"].fillna(""),
-            "measured": verdicts["artifact"].fillna("training rows"),
+            "measured": verdicts["artifact"].fillna(together),
             "layer": verdicts["layer"],
             "attacker": verdicts["attacker"],
             "split": verdicts["split"],

@@ -16,6 +16,7 @@ from auditcore.store import Run
 NOTES = Path(__file__).resolve().parent.parent / "data" / "notes.parquet"
 MODEL = "smollm2-135m"
 TRAINED, HELD_OUT = 64, 64
+MAX_LENGTH = 96  # tokens of a note that are learnt and scored
 SUBJECTS = {"bal_train": 40, "bal_val": 12, "bal_test": 40}  # per class
 
 
@@ -63,12 +64,12 @@ def _finetune_spec(path: Path) -> dict:
     return {
         "kind": "finetune",
         "model": {"source": MODEL},
-        "data": {"path": str(path), "roles": {**_ROLES, "target": "target"}},
-        "template": _TEMPLATE,
-        "max_length": 320,
-        "epochs": 3,
+        "data": {"path": str(path), "roles": _ROLES},
+        "template": "{prompt}",
+        "max_length": MAX_LENGTH,
+        "epochs": 2,
         "batch_size": 8,
-        "learning_rate": 1e-4,
+        "learning_rate": 2e-4,
         "validation": 0.0,
     }
 
@@ -77,9 +78,9 @@ def _membership_spec(folder: Path, tuned: Run) -> dict:
     return {
         "kind": "membership",
         "model": {"source": str(tuned.path / "checkpoints" / "last"), "reference": MODEL},
-        "data": {"path": str(folder / "membership.parquet"), "roles": {**_ROLES, "target": "target"}},
-        "template": _TEMPLATE,
-        "max_length": 320,
+        "data": {"path": str(folder / "membership.parquet"), "roles": _ROLES},
+        "template": "{prompt}",
+        "max_length": MAX_LENGTH,
     }
 
 
@@ -89,11 +90,10 @@ def _vectors_spec(path: Path) -> dict:
         "kind": "vectors",
         "model": {"source": MODEL},
         "data": {"path": str(path), "roles": roles},
-        "template": _TEMPLATE,
+        "template": "{prompt}\nBrief Hospital Course:",
         "permutations": 99,
         "seeds": [0],
     }
 
 
-_TEMPLATE = "{prompt}\nBrief Hospital Course:"
 _ROLES = {"prompt": "prompt", "member": "member", "group": "subject_id", "id": "example_id"}

@@ -51,7 +51,9 @@ def test_run_show_list_classify_export(spec, home, capsys) -> None:
     assert "already holds a run" in capsys.readouterr().err
 
     assert cli.main(["show", str(home / "one")]) == 0
-    assert "Not audited" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Not audited" in shown
+    assert "718 are needed" in shown
     assert cli.main(["list"]) == 0
 
     assert cli.main(["classify", str(home / "one"), "fever and cough", "--fpr", "0.01"]) == 2

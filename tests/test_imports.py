@@ -38,7 +38,20 @@ MAY_IMPORT = {
         "jobs",
     },
     "demo": {"errors", "spec", "store", "jobs"},
-    "cli": {"errors", "spec", "verdict", "store", "datasets", "lm", "jobs", "report", "findings", "demo"},
+    "cli": {
+        "errors",
+        "spec",
+        "verdict",
+        "words",
+        "store",
+        "datasets",
+        "lm",
+        "jobs",
+        "report",
+        "findings",
+        "summary",
+        "demo",
+    },
 }
 NO_TORCH = {
     "errors",

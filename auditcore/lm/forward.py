@@ -31,6 +31,11 @@ class Batch:
     mask: torch.Tensor  # bool [rows, length], true on real tokens
     positions: torch.Tensor | None  # int64 [rows, length]; None where the model's own count (0, 1, 2 ...) is right
 
+    def rows(self, some: slice) -> "Batch":
+        """Some of the rows, as wide as they are here."""
+        positions = None if self.positions is None else self.positions[some]
+        return Batch(self.ids[some], self.mask[some], positions)
+
 
 def pad(rows: Sequence[np.ndarray], device: str, side: Side = "right") -> Batch:
     """Pad rows of ids to the longest one. Padding holds id 0: its value is never looked at."""
