@@ -8,13 +8,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import pandas as pd
 
 from auditcore import findings, store, summary
 from auditcore.errors import AuditError, RunError, SpecError, did_you_mean
 from auditcore.spec import ROLES, DataSpec, dump_spec, load_spec
-from auditcore.words import Sentence
+from auditcore.words import Sentence, harmless
 
 FORMATS = ("html", "parquet", "csv", "duckdb")
 
@@ -25,14 +26,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.command(arguments) or 0)
     except AuditError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        _say(f"Error: {error}", sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("Interrupted; what was finished is kept.", file=sys.stderr)
+        _say("Interrupted; what was finished is kept.", sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head`
         sys.stderr.close()
         return 0
+
+
+def _say(text: str, to: TextIO | None = None) -> None:
+    """Print at once. Names and classes come from a file: a terminal must not obey what they hold."""
+    print(harmless(text), file=to, flush=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -40,13 +46,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
     spec = load_spec(arguments.spec)
     if arguments.dry_run:
-        print(jobs.plan(spec).to_text())
+        _say(jobs.plan(spec).to_text())
         return 0
     run = _resumable(arguments, dump_spec(spec)) if arguments.resume else None
     if run is None:
         run = store.create_run(dump_spec(spec), Path(arguments.out) if arguments.out else None)
     if run.status != "done":
-        jobs.execute(run, echo=lambda line: print(line, flush=True))
+        jobs.execute(run, echo=_say)
     _show_run(run)
     return _gate(run, arguments)
 
@@ -70,17 +76,17 @@ def _resumable(arguments: argparse.Namespace, spec: dict) -> store.Run | None:
         run = same[0]
     if run.status != "done":
         jobs.prepare_resume(run)
-        print(f"Continuing run {run.id}.", flush=True)
+        _say(f"Continuing run {run.id}.")
     return run
 
 
 def _gate(run: store.Run, arguments: argparse.Namespace) -> int:
     verdicts = set(run.read("verdicts", ["verdict"])["verdict"]) if run.has("verdicts") else set()
     if arguments.fail_over_budget and "over budget" in verdicts:
-        print("Over budget.", file=sys.stderr)
+        _say("Over budget.", sys.stderr)
         return 3
     if arguments.require_within_budget and verdicts != {"within budget"}:
-        print("Not every verdict is within budget.", file=sys.stderr)
+        _say("Not every verdict is within budget.", sys.stderr)
         return 4
     return 0
 
@@ -93,9 +99,9 @@ def _check(arguments: argparse.Namespace) -> int:
     if not mapped:
         guesses = roles.guess_roles(table)
         mapped = {role: guess.column for role, guess in guesses.items()}
-        print("Roles were guessed; set them with --role name=column:")
+        _say("Roles were guessed; set them with --role name=column:")
         for role, guess in guesses.items():
-            print(f"  {role} = {guess.column} ({guess.reason})")
+            _say(f"  {role} = {guess.column} ({guess.reason})")
     tokenizer = None
     if arguments.model:
         from auditcore.lm.load import tokenizer_file
@@ -103,7 +109,7 @@ def _check(arguments: argparse.Namespace) -> int:
         tokenizer = tokenizer_file(arguments.model)
     template = arguments.template or ("{prompt}" if "prompt" in mapped else "{text}")
     report = checks.check(DataSpec(path=arguments.data, roles=mapped), template, arguments.max_length, tokenizer)
-    print(report.to_text())
+    _say(report.to_text())
     return 0
 
 
@@ -123,9 +129,9 @@ def _roles(pairs: Sequence[str]) -> dict[str, str | list[str]]:
 def _list(_: argparse.Namespace) -> None:
     runs = store.list_runs()
     if runs.empty:
-        print(f"No runs in {store.home()}. Start one with: python -m auditcore demo")
+        _say(f"No runs in {store.home()}. Start one with: python -m auditcore demo")
         return
-    print(runs[["run_id", "kind", "status", "created", "model"]].fillna("").to_string(index=False))
+    _say(runs[["run_id", "kind", "status", "created", "model"]].fillna("").to_string(index=False))
 
 
 def _show(arguments: argparse.Namespace) -> None:
@@ -134,21 +140,21 @@ def _show(arguments: argparse.Namespace) -> None:
 
 def _show_run(run: store.Run) -> None:
     manifest = run.manifest
-    print(f"\nRun {run.id} ({run.kind}): {run.status}")
+    _say(f"\nRun {run.id} ({run.kind}): {run.status}")
     if manifest.get("message"):
-        print(manifest["message"])
+        _say(manifest["message"])
     for warning in manifest.get("warnings", []):
-        print(f"Warning: {warning}")
+        _say(f"Warning: {warning}")
     for note in manifest.get("data", {}).get("notes", []):
-        print(f"Note: {note}")
+        _say(f"Note: {note}")
     if run.has("verdicts"):
-        print(verdict_table(run.read("verdicts")))
+        _say(verdict_table(run.read("verdicts")))
     for sentence in _findings(run):
-        print(f"\n{''.join(sentence)}")
+        _say(f"\n{''.join(sentence)}")
     claim = manifest.get("claim", {})
     if claim:
-        print(f"\n{claim.get('audited', '')}\n{claim.get('not_audited', '')}")
-    print(f"\nRun folder: {run.path}")
+        _say(f"\n{claim.get('audited', '')}\n{claim.get('not_audited', '')}")
+    _say(f"\nRun folder: {run.path}")
 
 
 def _findings(run: store.Run) -> list[Sentence]:
@@ -192,14 +198,14 @@ def _cancel(arguments: argparse.Namespace) -> None:
 
     run = store.open_run(arguments.run)
     jobs.cancel(run)
-    print(f"Run {run.id}: {run.status}")
+    _say(f"Run {run.id}: {run.status}")
 
 
 def _classify(arguments: argparse.Namespace) -> None:
     from auditcore.jobs.classify import classify
 
     result = classify(store.open_run(arguments.run), arguments.text, arguments.attack, arguments.fpr)
-    print(result.to_string(index=False))
+    _say(result.to_string(index=False))
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -207,13 +213,13 @@ def _export(arguments: argparse.Namespace) -> None:
 
     run = store.open_run(arguments.run)
     out = Path(arguments.out) if arguments.out else Path(f"{run.id}.{arguments.format}")
-    print(f"Wrote {export(run, arguments.format, out)}")
+    _say(f"Wrote {export(run, arguments.format, out)}")
 
 
 def _demo(arguments: argparse.Namespace) -> int:
     from auditcore.demo import demo
 
-    for run in demo(echo=lambda line: print(line, flush=True)):
+    for run in demo(echo=_say):
         _show_run(run)
     return 0
 

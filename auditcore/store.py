@@ -7,6 +7,7 @@ through an in-memory DuckDB per call, so no database lock can stop a page while 
 import contextlib
 import fcntl
 import functools
+import hashlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import pandas as pd
@@ -181,7 +183,8 @@ class Run:
         """Read (part of) a table. `where` and `order_by` are code, never user text; values go into `params`."""
         if not self.has(table):
             raise RunError(f"Run {self.id} has no table '{table}'.{did_you_mean(table, self.tables())}")
-        chosen = ", ".join(f'"{c}"' for c in columns) if columns else "*"
+        # Label columns carry the names the user's file gives them, quotes included.
+        chosen = ", ".join('"' + c.replace('"', '""') + '"' for c in columns) if columns else "*"
         query = f'select {chosen} from "{table}"'
         query += f" where {where}" if where else ""
         query += f" order by {order_by}" if order_by else ""
@@ -207,6 +210,13 @@ class Run:
             return "absent"
         stat = path.stat()
         return f"{path}:{stat.st_size}:{stat.st_mtime_ns}"
+
+    def vectors_path(self, artifact: str, layer: int) -> Path:
+        """File of one artifact's vectors. An artifact may be named by the user's file: it never becomes a path."""
+        name = quote(artifact, safe="")
+        if len(name) > 150:  # file systems take 255 bytes
+            name = hashlib.sha256(artifact.encode()).hexdigest()[:24]
+        return self.path / "vectors" / f"{name}-layer{layer}.safetensors"
 
     # --- progress ---
 

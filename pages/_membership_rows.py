@@ -172,13 +172,13 @@ def _shown(run: Run, attack: str, threshold: float | None, ids: list[str]) -> pd
     if not run.has("membership_scores"):
         frame = ui.read(run, "examples", ["example_id", "member", "n_tokens"], f"example_id in ({marks})", ids)
         frame = frame.set_index("example_id").loc[ids].reset_index()
-        return pd.DataFrame({"row": frame["example_id"], "trained on": _truth(frame), "tokens": frame["n_tokens"]})
+        return pd.DataFrame({"row": _names(frame), "trained on": _truth(frame), "tokens": frame["n_tokens"]})
     where = f"attack = ? and example_id in ({marks})"
     frame = ui.read(run, "membership_scores", None, where, [attack, *ids])
     frame = frame.set_index("example_id").loc[ids].reset_index()
     says = [findings.called(r, threshold) for r in frame["rank_score"]]
     shown = {
-        "row": frame["example_id"],
+        "row": _names(frame),
         "score": frame["score"],
         "called": [words.NONE if s is None else "training row" if s else "other row" for s in says],
         "trained on": _truth(frame),
@@ -187,6 +187,10 @@ def _shown(run: Run, attack: str, threshold: float | None, ids: list[str]) -> pd
     if frame["n_errors"].notna().any():
         shown |= {"errors": frame["n_errors"], "P": frame["p_sum"].round(2), "N": frame["n_sum"].round(2)}
     return pd.DataFrame({**shown, "note": [_note(s) for s in frame["status"]]})
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    return [words.harmless(name) for name in frame["example_id"]]
 
 
 def _truth(frame: pd.DataFrame) -> list[str]:

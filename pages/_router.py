@@ -47,7 +47,7 @@ def _picker(page: str) -> None:
     """The run every page talks about, bound to ?run=, and the switch of presentation mode."""
     runs = store.list_runs()
     names = {
-        str(row.run_id): f"{words.shorten(row.name, 44)} · {_short(row)}"
+        str(row.run_id): words.harmless(f"{words.shorten(row.name, 44)} · {_short(row)}")
         for row in runs.itertuples()
         if row.status != "broken"
     }

@@ -95,7 +95,7 @@ def _recalls(path: str, version: str, key: tuple) -> pd.DataFrame:
 
 def _projection(run: Run, attribute: str, artifact: str, layer: int, split: str) -> None:
     ui.chart_title(f"{artifact} on its two widest directions")
-    file = run.path / "vectors" / f"{artifact}-layer{layer}.safetensors"
+    file = run.vectors_path(artifact, layer)
     where = (str(run.path), artifact, layer, attribute)
     try:
         if file.exists():
@@ -133,7 +133,7 @@ def _from_vectors(
     rows = np.flatnonzero((examples["split"] == split).to_numpy(dtype=bool, na_value=False))
     if not len(rows):
         rows = np.arange(len(examples))
-    drawn = projection.project(run.path / "vectors" / f"{artifact}-layer{layer}.safetensors", rows)
+    drawn = projection.project(run.vectors_path(artifact, layer), rows)
     labels = examples[attribute].iloc[drawn.points["row"]].reset_index(drop=True).astype("str")
     return vars(drawn), labels
 

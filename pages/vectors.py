@@ -102,7 +102,11 @@ def _choose(metrics: pd.DataFrame, budget: float) -> Choice:
 
 
 def _segmented(label: str, options: list[str], start: str, key: str) -> str:
-    chosen = st.segmented_control(label, options, default=start, key=key, bind="query-params", required=True)
+    chosen = st.segmented_control(
+        label, options, default=start, key=key, bind="query-params", required=True,
+        # Options are read as Markdown, and an artifact may be named by the user's file of vectors.
+        format_func=lambda o: words.markdown(words.shorten(o, 40)),
+    )  # fmt: skip
     return str(chosen) if chosen in options else start
 
 

@@ -37,3 +37,14 @@ def tiny_adapter(tmp_path_factory, tiny_llama) -> Path:
     from tests.tiny_models import build_adapter
 
     return build_adapter(tmp_path_factory.mktemp("adapter") / "lora", tiny_llama)
+
+
+@pytest.fixture(scope="session")
+def hostile_runs(tmp_path_factory, one_thread):
+    """Real runs on data in which everything a user can name is hostile (tests.hostile_rows.HostileRuns)."""
+    from tests.hostile_rows import make_runs
+
+    home = tmp_path_factory.mktemp("hostile")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUDIT_HOME", str(home / "home"))
+        return make_runs(home / "made")

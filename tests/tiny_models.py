@@ -1,5 +1,6 @@
 """Tiny random models on disk. In: an architecture's name and a folder. Out: config, safetensors and a tokenizer."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ TEXTS = [
 ARCHITECTURES = ("llama", "gpt2", "gptj", "qwen2")
 
 
-def build_tokenizer(vocabulary: int = 384) -> Any:
-    """A byte-level BPE tokenizer with an end-of-sequence token and no pad token, trained on TEXTS."""
+def build_tokenizer(vocabulary: int = 384, texts: Sequence[str] = TEXTS) -> Any:
+    """A byte-level BPE tokenizer with an end-of-sequence token and no pad token, trained on `texts`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -26,7 +27,7 @@ def build_tokenizer(vocabulary: int = 384) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer.train_from_iterator([*texts] * 3, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
@@ -68,11 +69,13 @@ def build_model(architecture: str, vocabulary: int, seed: int = 0) -> Any:
     return model.eval()
 
 
-def build_folder(folder: Path, architecture: str = "llama", seed: int = 0) -> Path:
+def build_folder(
+    folder: Path, architecture: str = "llama", seed: int = 0, vocabulary: int = 384, texts: Sequence[str] = TEXTS
+) -> Path:
     """Write a tiny model with its tokenizer and return the folder."""
     from auditcore.lm.load import quiet
 
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(vocabulary, texts)
     with quiet():
         build_model(architecture, len(tokenizer), seed).save_pretrained(folder)
         tokenizer.save_pretrained(folder)

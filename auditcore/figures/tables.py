@@ -7,7 +7,7 @@ import pandas as pd
 from auditcore.figures.membership import colours
 from auditcore.findings import attack_name, points
 from auditcore.verdict import SYMBOLS, point_rule
-from auditcore.words import NONE, count, counted, escape, known, number, percent, percent_interval, signed
+from auditcore.words import NONE, count, counted, escape, known, number, percent, percent_interval, shorten, signed
 
 
 def attack_table(metrics: pd.DataFrame, target_fpr: float, passes: Mapping[str, int], needed: int | None) -> str:
@@ -97,7 +97,8 @@ def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:
         (count(row["n_subjects"]), ""),
     )
     numbers = "".join(f'<td class="num">{value}<small>{under}</small></td>' for value, under in cells)
+    name = f"{escape(shorten(row['artifact'], 40))} · {escape(row['probe'])}"
     return (
-        f'<tr><th scope="row">{escape(row["artifact"])} · {escape(row["probe"])}<small>{seeds}</small></th>{numbers}'
+        f'<tr><th scope="row">{name}<small>{seeds}</small></th>{numbers}'
         f"<td>{SYMBOLS.get(verdict, '')} {escape(verdict)}</td><td>{rule}</td></tr>"
     )

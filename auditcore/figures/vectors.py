@@ -222,7 +222,7 @@ def projection_figure(drawn: Projection, labels: pd.Series, classes: list[str]) 
             x=some["x"], y=some["y"], mode="markers", name=f"{escape(shorten(name, 24))} ({count(len(some))})",
             marker={"size": 6, "opacity": 0.65, "color": theme.SERIES[place % len(theme.SERIES)],
                     "symbol": signs[place % len(signs)]},
-            hovertemplate=f"{escape(shorten(name, 40))}<extra></extra>",
+            text=escape(shorten(name, 40)), hovertemplate="%{text}<extra></extra>",  # a name may hold %{x}
         )  # fmt: skip
     for place, axis, share in zip((1, 2), (fig.xaxis, fig.yaxis), drawn.explained, strict=True):
         axis(f"component {place}, {percent(share)} of the variance", showticklabels=False, showgrid=False)

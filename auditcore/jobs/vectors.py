@@ -39,7 +39,7 @@ def audit(context: Context) -> None:
         with context.stage("vectors", len(rows.frame)) as on_progress:
             exported = vectors(context, rows, on_progress) if spec.model else given_vectors(spec, everything, rows)
             for (artifact, layer), array in exported.items():
-                _save(context.run.path / "vectors" / f"{artifact}-layer{layer}.safetensors", array)
+                _save(context.run.vectors_path(artifact, layer), array)
             context.run.write("projection", _projection(spec, rows, exported, evaluated))
     else:
         silent = vectors(context, rows, lambda done, total: None) if spec.model else None
