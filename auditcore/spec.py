@@ -29,6 +29,13 @@ ATTACKS = {
     "ez": "error-zone ratio P/N of raised to lowered log-probability where the target errs (arXiv 2601.12104)",
     "loss": "mean log-probability under the target (Yeom et al. 2018)",
     "reference": "mean log-probability under the target minus under the reference (Carlini et al. 2021)",
+    "zlib": "mean log-probability over the bytes of the compressed text (Carlini et al. 2021)",
+    "lowercase": "mean log-probability minus that of the text in lower case (Carlini et al. 2021)",
+    "min_k": "mean of the lowest fifth of the log-probabilities (arXiv 2310.16789)",
+    "min_k_pp": "the same, each standardised by mean and deviation of log p under p (arXiv 2404.02936)",
+    "min_k_pp_ref": "min_k_pp under the target minus under the reference (arXiv 2507.18302)",
+    "wbc": "share of windows of 2 to 40 tokens in which the reference loses more (arXiv 2601.02751)",
+    "recall": "mean log-probability behind a prefix of known non-members, over that without (arXiv 2406.15968)",
 }
 ROLES = {
     "text": "the text a model was trained on",
@@ -139,10 +146,12 @@ class MembershipSpec(_Audit):
     attacks: list[str] = Field(default_factory=lambda: ["ez", "loss", "reference"], min_length=1)
     ez_policy: Literal["paper", "official"] = "paper"
     skip_first: bool = True
+    recall_shots: int = Field(default=5, ge=1)  # non-members in the prefix of `recall`; they leave the evaluation
     score: Literal["target", "all"] = "target"  # rows with prompt and target: which positions count
     target_fprs: list[Fraction] = Field(default_factory=lambda: [0.001, 0.01, 0.05, 0.1], min_length=1)
     membership_budget: float = Field(default=0.025, gt=0, lt=1)
     n_boot: int = Field(default=2000, ge=100)
+    on_duplicates: Literal["warn", "exclude"] = "warn"  # texts that stand on both sides of the member line
     on_mismatch: Literal["error", "warn"] = "error"  # member column against what the checkpoint was trained on
 
     @field_validator("attacks")

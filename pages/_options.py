@@ -52,7 +52,7 @@ def _vectors_options() -> dict[str, Any]:
 def _membership_options() -> dict[str, Any]:
     left, right = st.columns(2, gap="medium")
     with left:
-        attacks = _many("Attacks", ATTACKS, list(ATTACKS), "setup_attacks")
+        attacks = _many("Attacks", ATTACKS, ["ez", "loss", "reference"], "setup_attacks")
     with right:
         budget = _budget("setup_membership_budget")
     with st.expander("More options"):
@@ -81,9 +81,16 @@ def _membership_options() -> dict[str, Any]:
                 help="What to do when the checkpoint says that it was trained on other rows.",
                 **STAY,
             )
+        duplicates = st.selectbox(
+            "Texts on both sides of the member line",
+            ["warn", "exclude"],
+            key="setup_duplicates",
+            help="Equal or nearly equal texts among members and non-members: count them, or leave them out as well.",
+            **STAY,
+        )
         common = _common()
     chosen = {"attacks": attacks, "membership_budget": budget, "ez_policy": policy, "score": score}
-    return {**chosen, "on_mismatch": mismatch, **common}
+    return {**chosen, "on_mismatch": mismatch, "on_duplicates": duplicates, **common}
 
 
 def _finetune_options() -> dict[str, Any]:

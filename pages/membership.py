@@ -15,7 +15,7 @@ from auditcore.store import Run
 from pages import _live, _membership_rows, _notes
 from pages import _ui as ui
 
-TABLES = ("examples", "token_stats", "membership_scores", "attack_metrics", "roc", "verdicts")
+TABLES = ("examples", "token_stats", "membership_scores", "blind", "attack_metrics", "roc", "verdicts")
 ATTACK_KEY, FPR_KEY = "attack", "fpr"
 
 
@@ -127,8 +127,12 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
         else:
             ui.empty("No ROC: it takes rows known to be members and rows known not to be.")
     with right:
-        ui.chart_title("What each attack finds", "95 % intervals by bootstrap; passes: runs of a model per row.")
-        st.html(html_tables.attack_table(metrics, choice.target_fpr, _passes(), None))
+        about, table = "95 % intervals by bootstrap; passes: runs of a model per row.", metrics
+        if run.has("blind"):
+            about += " Words alone: a bag of words that asks no model; it should be at chance (AUC 0.5)."
+            table = pd.concat([metrics, ui.read(run, "blind")], ignore_index=True)
+        ui.chart_title("What each attack finds", about)
+        st.html(html_tables.attack_table(table, choice.target_fpr, _passes(), None))
         return st.container()
 
 
@@ -156,7 +160,7 @@ def _left_out(drawn: figures.Curves) -> None:
 def _passes() -> dict[str, int]:
     from auditcore.membership.scores import ATTACKS
 
-    return {name: attack.passes for name, attack in ATTACKS.items()}
+    return {name: attack.passes for name, attack in ATTACKS.items()} | {"bow": 0}
 
 
 def _distributions(run: Run, choice: Choice) -> None:

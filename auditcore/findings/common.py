@@ -6,7 +6,15 @@ import pandas as pd
 
 from auditcore.words import counted, known, number
 
-ATTACK_NAMES = {"ez": "EZ"}
+ATTACK_NAMES = {
+    "ez": "EZ",
+    "min_k": "Min-K%",
+    "min_k_pp": "Min-K%++",
+    "min_k_pp_ref": "Min-K%++ against the reference",
+    "wbc": "WBC",
+    "recall": "ReCaLL",
+    "bow": "words alone",
+}
 HEADLINE_FPR = 0.01
 
 

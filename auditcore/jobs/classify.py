@@ -1,11 +1,13 @@
 """Was this text trained on? In: a finished membership run and new texts. Out: one line per text, with its threshold."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError, RunError, SpecError
+from auditcore.jobs import evidence
 from auditcore.spec import MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
@@ -21,9 +23,8 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     """
     from auditcore.lm.encode import encode
     from auditcore.lm.load import load_pair, load_tokenizer
-    from auditcore.lm.tokens import token_statistics
     from auditcore.membership import roc
-    from auditcore.membership.scores import Tokens, score_table
+    from auditcore.membership.scores import score_table
 
     spec = parse_spec(run.manifest["spec"], f"run {run.id}")
     if not isinstance(spec, MembershipSpec) or not run.has("attack_metrics"):
@@ -31,23 +32,19 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     metrics = run.read("attack_metrics")
     # Said before the models are loaded, when there is no such operating point.
     roc.classify({"rank_score": 0.0, "status": "ok"}, metrics, attack, target_fpr)
-    template, fields, target, ids = _texts(spec, text)
+    needed = evidence.needs([attack])
+    if "prefixed" in needed:
+        raise SpecError(f"attack '{attack}' compares rows of one audit and cannot judge a new text; choose another.")
+    dataset = _texts(spec, text)
+    ids = dataset.frame["example_id"].tolist()
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
-    encoded = encode(tokenizer, template, fields, target, spec.max_length)
+    encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
     pair = load_pair(spec.model)
     assert pair.reference is not None  # load_pair says so itself when there is none
-    passes = [
-        token_statistics(model, None, encoded, score=spec.score, batch_size=spec.batch_size)
-        for model in (pair.target, pair.reference)
-    ]
-    tokens = Tokens(
-        offsets=passes[0].offsets,
-        position=passes[0].position,
-        logp_target=passes[0].logp_target,
-        logp_reference=passes[1].logp_target,
-        is_error=passes[0].is_error,
-        scored=passes[0].scored,
-    )
+    models = {"target": pair.target, "reference": pair.reference}
+    passes = evidence.plan(spec, dataset, encoded, tokenizer, needed)
+    found = {one.name: one.run(spec, models[one.model], None) for one in passes}
+    tokens = evidence.tokens(spec, dataset, encoded, tokenizer, needed, found)
     unknown = pd.Series(pd.array([pd.NA] * len(ids), dtype="boolean"))
     scores = score_table(tokens, [attack], ids, unknown, ez_policy=spec.ez_policy, skip_first=spec.skip_first)
     answers = [roc.classify(row, metrics, attack, target_fpr) for _, row in scores.iterrows()]
@@ -66,15 +63,15 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     )
 
 
-def _texts(spec: MembershipSpec, text: str) -> tuple[str, dict[str, list[str]], list[str] | None, list[str]]:
-    from auditcore.datasets.roles import load_dataset
+def _texts(spec: MembershipSpec, text: str) -> Any:
+    """The new texts as a `datasets.roles.Dataset`."""
+    from auditcore.datasets.roles import Dataset, load_dataset
 
     path = Path(text) if len(text) < 1024 and "\n" not in text else None
     if path is not None and path.suffix.lower() in TABLES:
         roles = {r: c for r, c in spec.data.roles.items() if r in ("text", "prompt", "target", "id")}
         data = spec.data.model_copy(update={"path": str(path), "roles": roles, "format": "auto", "max_rows": None})
-        dataset = load_dataset(data, spec.prompt_template)
-        return dataset.template, dataset.fields, dataset.target, dataset.frame["example_id"].tolist()
+        return load_dataset(data, spec.prompt_template)
     columns = [column for _, column in parse_template(spec.prompt_template) if column]
     if "target" in spec.data.roles or len(columns) > 1:
         needed = ", ".join([*columns, *(["target"] if "target" in spec.data.roles else [])])
@@ -84,4 +81,5 @@ def _texts(spec: MembershipSpec, text: str) -> tuple[str, dict[str, list[str]], 
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise DatasetError(f"{path}: not UTF-8 text (byte {error.start}).") from None
-    return spec.prompt_template, {columns[0]: [text]}, None, ["1"]
+    frame = pd.DataFrame({"example_id": pd.Series(["1"], dtype="str")})
+    return Dataset(frame, {columns[0]: [text]}, None, spec.prompt_template, (), "", "", [])

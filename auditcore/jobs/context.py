@@ -78,6 +78,12 @@ class Context:
             if self._echo:
                 self._echo(f"Warning: {text}")
 
+    def note(self, text: str) -> None:
+        """Record something counted, shown beside the data's own notes."""
+        notes = self.run.manifest.get("data", {}).get("notes", [])
+        if text not in notes:
+            self.record(data={"notes": [*notes, text]})
+
     def record(self, **values: Any) -> None:
         """Merge facts into run.json; nested mappings are merged one level deep."""
         manifest = self.run.manifest

@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError, SpecError
-from auditcore.jobs import cache
+from auditcore.jobs import cache, evidence
 from auditcore.jobs.context import Context, OnProgress
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import MembershipSpec
+
+Found = dict[str, dict[str, np.ndarray]]  # arrays of every pass, by its name
 
 
 def audit(context: Context) -> None:
@@ -24,19 +26,32 @@ def audit(context: Context) -> None:
     reference_source(spec)  # said before any work when it is missing
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     rows = load(context, dataset, tokenizer)
-    member = _usable_members(context, rows)
+    member = _without_duplicates(context, rows, _usable_members(context, rows))
+
+    needed = evidence.needs(spec.attacks)
+    prefix = evidence.choose_prefix(spec, member, rows.encoded.lengths) if "prefixed" in needed else []
+    if prefix:
+        member.iloc[prefix] = pd.NA
+        context.note(f"{len(prefix)} non-members are the prefix of the attack recall and left out of every metric.")
+    passes = evidence.plan(spec, dataset, rows.encoded, tokenizer, needed, prefix)
 
     if not context.finished("token statistics"):
-        with context.stage("token statistics", 2 * len(rows.frame)) as on_progress:
-            statistics = token_statistics(context, rows, on_progress)
+        with context.stage("token statistics", len(passes) * len(rows.frame)) as on_progress:
+            found = collect(context, rows, passes, on_progress)
+            statistics = evidence.statistics(found)
             _warn_when_equal(context, statistics)
             context.run.write("token_stats", _token_frame(rows, statistics, tokenizer, spec.store_text))
     else:
-        statistics = token_statistics(context, rows, lambda done, total: None)
+        found = collect(context, rows, passes, lambda done, total: None)
 
     if not context.finished("scores"):
         with context.stage("scores"):
-            context.run.write("membership_scores", _scores(spec, rows, statistics, member))
+            tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found)
+            context.run.write("membership_scores", _scores(spec, rows, tokens, member))
+
+    if not context.finished("blind baseline"):
+        with context.stage("blind baseline"):
+            _blind(context, rows, member)
 
     if not context.finished("operating points"):
         with context.stage("operating points"):
@@ -55,41 +70,42 @@ def reference_source(spec: MembershipSpec) -> str:
     return base.text
 
 
-def token_statistics(context: Context, rows: Rows, on_progress: OnProgress) -> Any:
-    """Statistics under target and reference, each pass taken from the cache when the same tokens met the same model."""
+def collect(context: Context, rows: Rows, passes: list[evidence.Pass], on_progress: OnProgress) -> Found:
+    """Arrays of every pass, each taken from the cache when the same tokens met the same model."""
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
     reference = reference_source(spec)
     prints = {"model": _fingerprint(spec.model.source, spec.model.base), "reference": _fingerprint(reference, None)}
     context.record(fingerprints=prints)
-    keys = {"target": _pass_key(spec, rows, prints["model"]), "reference": _pass_key(spec, rows, prints["reference"])}
-    found = {which: arrays for which, key in keys.items() if (arrays := cache.load("tokens", key)) is not None}
-    models = _models(context, [which for which in keys if which not in found])
+    of = {"target": prints["model"], "reference": prints["reference"]}
+    found = {one.name: arrays for one in passes if (arrays := one.cached(spec, of[one.model])) is not None}
+    missing = [one for one in passes if one.name not in found]
+    models = _models(context, {one.model for one in missing})
     n = len(rows.frame)
-    for number, which in enumerate(keys):
-        if which not in found:
-            found[which] = _one_pass(spec, models[which], rows, _shifted(on_progress, number * n, 2 * n))
-            cache.save("tokens", keys[which], found[which])
-        on_progress((number + 1) * n, 2 * n)
-    return _combine(found["target"], found["reference"])
+    for number, one in enumerate(passes):
+        if one in missing:
+            found[one.name] = one.run(spec, models[one.model], _shifted(on_progress, number * n, len(passes) * n))
+            cache.save("tokens", one.key(spec, of[one.model], one.moments), found[one.name])
+        on_progress((number + 1) * n, len(passes) * n)
+    return found
 
 
 def _shifted(on_progress: OnProgress, start: int, total: int) -> OnProgress:
     return lambda done, _: on_progress(start + done, total)
 
 
-def _models(context: Context, missing: list[str]) -> dict[str, Any]:
+def _models(context: Context, wanted: set[evidence.Which]) -> dict[str, Any]:
     """Load only what is needed; an adapter and its base share one copy."""
     from auditcore.lm.load import load_model, load_pair
 
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    if not missing:
+    if not wanted:
         return {}
-    if len(missing) == 2:
+    if len(wanted) == 2:
         pair = load_pair(spec.model)
         models: dict[str, Any] = {"target": pair.target, "reference": pair.reference}
-    elif missing == ["target"]:
+    elif wanted == {"target"}:
         models = {"target": load_model(spec.model)}
     else:
         models = {"reference": load_model(spec.model, reference_source(spec))}
@@ -98,42 +114,10 @@ def _models(context: Context, missing: list[str]) -> dict[str, Any]:
     return models
 
 
-def _one_pass(spec: MembershipSpec, model: Any, rows: Rows, on_batch: OnProgress) -> dict[str, np.ndarray]:
-    from auditcore.lm.tokens import token_statistics as run_model
-
-    result = run_model(model, None, rows.encoded, score=spec.score, batch_size=spec.batch_size, on_batch=on_batch)
-    names = ("offsets", "position", "token_id", "logp_target", "is_error", "scored")
-    return {name: np.asarray(getattr(result, name)) for name in names}
-
-
-def _combine(target: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> Any:
-    from auditcore.lm.tokens import TokenStatistics
-
-    return TokenStatistics(**target, logp_reference=reference["logp_target"])
-
-
-def _pass_key(spec: MembershipSpec, rows: Rows, model: str) -> str:
-    return cache.key(
-        version=1,
-        model=model,
-        tokens=rows.ids_hash,
-        score=spec.score,
-        dtype=spec.model.dtype,
-        precision=spec.model.precision,
-        device=_device_kind(spec.model.device),
-    )
-
-
 def _fingerprint(source: str, base: str | None) -> str:
     from auditcore.lm.load import fingerprint
 
     return fingerprint(source, base)
-
-
-def _device_kind(device: str) -> str:
-    from auditcore.lm.load import pick_device
-
-    return pick_device(device).split(":")[0]
 
 
 def _token_frame(rows: Rows, statistics: Any, tokenizer: Any, store_text: Literal["full", "none"]) -> pd.DataFrame:
@@ -179,17 +163,41 @@ def _usable_members(context: Context, rows: Rows) -> pd.Series:
     return member.mask(checked.validation, pd.NA)
 
 
-def _scores(spec: MembershipSpec, rows: Rows, statistics: Any, member: pd.Series) -> pd.DataFrame:
-    from auditcore.membership.scores import Tokens, score_table
+def _without_duplicates(context: Context, rows: Rows, member: pd.Series) -> pd.Series:
+    """Count texts that stand on both sides of the member line (table `duplicates`); set them to unknown if asked to."""
+    from auditcore.datasets.near import across_the_line
 
-    tokens = Tokens(
-        offsets=statistics.offsets,
-        position=statistics.position,
-        logp_target=statistics.logp_target,
-        logp_reference=statistics.logp_reference,
-        is_error=statistics.is_error,
-        scored=statistics.scored,
+    spec = context.spec
+    assert isinstance(spec, MembershipSpec)
+    if not context.finished("duplicates"):
+        with context.stage("duplicates"):
+            found = across_the_line(rows.dataset.texts(), member)
+            kind = np.select([found.exact, found.near], ["exact", "near"], default="")
+            table = pd.DataFrame({"example_id": rows.frame["example_id"], "member": member, "kind": kind})
+            context.run.write("duplicates", table[table["kind"] != ""].reset_index(drop=True))
+    table = context.run.read("duplicates")
+    if table.empty:
+        return member
+    counts = {
+        (kind, side): int(((table["kind"] == kind) & (table["member"] == side)).sum())
+        for kind in ("exact", "near")
+        for side in (True, False)
+    }
+    equal = f"{counts['exact', True]:,} members and {counts['exact', False]:,} non-members have the same text"
+    alike = f"{counts['near', True]:,} and {counts['near', False]:,} nearly the same text"
+    what = f"{equal} as a row on the other side of the member line, {alike}"
+    if spec.on_duplicates == "exclude":
+        context.warn(f"{what}; they are scored, but left out of every metric.")
+        return member.mask(rows.frame["example_id"].isin(table["example_id"]), pd.NA)
+    context.warn(
+        f"{what}: the model was trained on what they are called not to be. on_duplicates: exclude leaves them out."
     )
+    return member
+
+
+def _scores(spec: MembershipSpec, rows: Rows, tokens: Any, member: pd.Series) -> pd.DataFrame:
+    from auditcore.membership.scores import score_table
+
     return score_table(
         tokens,
         spec.attacks,
@@ -198,6 +206,22 @@ def _scores(spec: MembershipSpec, rows: Rows, statistics: Any, member: pd.Series
         ez_policy=spec.ez_policy,
         skip_first=spec.skip_first,
     )
+
+
+def _blind(context: Context, rows: Rows, member: pd.Series) -> None:
+    """Can the words alone tell members from non-members? Always asked, since every other number hangs on it."""
+    from auditcore.membership.blind import blind_metrics, blind_scores, warning
+
+    spec = context.spec
+    assert isinstance(spec, MembershipSpec)
+    ids, groups = rows.frame["example_id"].tolist(), rows.frame["group"]
+    scores = blind_scores(rows.dataset.texts(), member, groups.tolist(), spec.seed)
+    by_id = rows.frame.set_index("example_id")["group"]
+    blind = blind_metrics(scores, ids, member, by_id, spec.target_fprs, spec.n_boot, spec.seed)
+    context.run.write("blind", blind)
+    said = warning(blind)
+    if said:
+        context.warn(said)
 
 
 def _operating_points(context: Context, rows: Rows) -> None:

@@ -23,11 +23,16 @@ class Rows:
     @property
     def ids_hash(self) -> str:
         """SHA-256 over every row's token ids and prompt length: what the model is given, whatever it was made from."""
-        digest = hashlib.sha256()
-        for ids, prompt in zip(self.encoded.ids, self.encoded.prompt_lengths, strict=True):
-            digest.update(np.asarray([len(ids), prompt], dtype=np.int64).tobytes())
-            digest.update(np.asarray(ids, dtype=np.int64).tobytes())
-        return digest.hexdigest()
+        return ids_hash(self.encoded)
+
+
+def ids_hash(encoded: Any) -> str:
+    """SHA-256 over token ids and prompt lengths of an `Encoded`."""
+    digest = hashlib.sha256()
+    for ids, prompt in zip(encoded.ids, encoded.prompt_lengths, strict=True):
+        digest.update(np.asarray([len(ids), prompt], dtype=np.int64).tobytes())
+        digest.update(np.asarray(ids, dtype=np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[str] = ()) -> Rows:

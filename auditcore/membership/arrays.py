@@ -1,30 +1,12 @@
 """Token arrays for attacks. In: table `token_stats`. Out: its numbers as flat arrays, row after row."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-
-
-class TokenArrays(Protocol):
-    """What an attack reads: `Tokens`, or anything with the same fields."""
-
-    @property
-    def offsets(self) -> np.ndarray: ...
-    @property
-    def position(self) -> np.ndarray: ...
-    @property
-    def logp_target(self) -> np.ndarray: ...
-    @property
-    def logp_reference(self) -> np.ndarray | None: ...
-    @property
-    def is_error(self) -> np.ndarray: ...
-    @property
-    def scored(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -34,6 +16,11 @@ class Tokens:
     offsets int64 [n + 1]; position int32 [t], 0-based in the sequence; logp_target and logp_reference float32 [t], nats
     (reference None when there is no reference model); is_error bool [t]: the target's most likely token is another one;
     scored bool [t]: the position counts.
+
+    Only where an attack asks for them (`Attack.needs`): moments and reference_moments, mean and standard deviation of
+    log p under p, float32 [t] each; rows, further numbers per row, float64 [n]: "zlib" (bytes of the compressed text),
+    and mean log-probabilities of the scored positions under the target of the row's altered text ("lowercase") or of
+    the row behind a prefix ("prefixed"). NaN where there is none.
     """
 
     offsets: np.ndarray
@@ -42,6 +29,9 @@ class Tokens:
     logp_reference: np.ndarray | None
     is_error: np.ndarray
     scored: np.ndarray
+    moments: tuple[np.ndarray, np.ndarray] | None = None
+    reference_moments: tuple[np.ndarray, np.ndarray] | None = None
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def tokens_from_frame(token_stats: pd.DataFrame, example_ids: Sequence[str]) -> Tokens:

@@ -15,7 +15,8 @@ def sections(run: Run) -> list[str]:
     """Every table section this run can fill."""
     made = []
     if run.has("attack_metrics"):
-        made.append(attacks(run.read("attack_metrics")))
+        blind = [run.read("blind")] if run.has("blind") else []
+        made.append(attacks(pd.concat([run.read("attack_metrics"), *blind], ignore_index=True)))
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
         if run.has("predictions") and run.has("examples"):

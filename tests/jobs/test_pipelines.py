@@ -14,7 +14,7 @@ import pytest
 from auditcore import jobs, store
 from auditcore.errors import Cancelled, DatasetError, RunError
 from auditcore.jobs.context import CANCEL
-from auditcore.spec import dump_spec, parse_spec
+from auditcore.spec import ATTACKS, dump_spec, parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [
@@ -114,7 +114,7 @@ def test_membership_writes_every_table(home, pair) -> None:
     run = _run(_membership(home, pair))
     assert run.status == "done"
     assert run.tables() == [
-        "attack_metrics", "examples", "membership_scores", "roc", "token_stats", "verdicts",
+        "attack_metrics", "blind", "duplicates", "examples", "membership_scores", "roc", "token_stats", "verdicts",
     ]  # fmt: skip
     scores = run.read("membership_scores")
     assert len(scores) == 3 * 40
@@ -134,6 +134,68 @@ def test_membership_writes_every_table(home, pair) -> None:
     assert manifest["counts"]["members"] == manifest["counts"]["nonmembers"] == 16
     assert manifest["dtype"] == "float32"
     assert manifest["device"]
+
+
+def test_every_attack_in_one_run_equals_its_own_run(home, pair) -> None:
+    together = _run(_membership(home, pair, attacks=list(ATTACKS), recall_shots=3)).read("membership_scores")
+    assert list(together["attack"].unique()) == list(ATTACKS)
+    for attack in ("min_k_pp_ref", "lowercase", "zlib", "wbc"):
+        alone = _run(_membership(home, pair, attacks=[attack])).read("membership_scores")
+        both = together[together["attack"] == attack].reset_index(drop=True)
+        np.testing.assert_allclose(both["score"], alone["score"], rtol=1e-5, atol=1e-6)
+        assert (alone["status"] == "ok").sum() >= 32
+    # The rows of ReCaLL's prefix are left out of every metric, and counted.
+    assert together.loc[together["attack"] == "ez", "member"].isna().sum() == len(HOSTILE) + 3
+
+
+def test_recall_scores_the_same_tokens_behind_a_prefix(home, pair) -> None:
+    from auditcore.jobs import evidence
+    from auditcore.lm.encode import Encoded
+    from auditcore.lm.load import load_model
+    from auditcore.lm.tokens import token_statistics
+    from auditcore.spec import ModelSpec
+
+    model = load_model(ModelSpec(source=str(pair[0])))
+    ids = [np.array(row, dtype=np.int64) for row in ([5, 6, 7], [8, 9, 10, 11], [12], [], [13, 14])]
+    no = np.zeros(5, dtype=bool)
+    encoded = Encoded(ids, np.array([len(r) for r in ids]), no, no)
+    spec = parse_spec(_membership(home, pair))
+    (one,) = [p for p in evidence.plan(spec, None, encoded, None, frozenset({"prefixed"}), [4]) if p.name == "prefixed"]
+    found = one.run(spec, model, None)
+    scored = np.split(found["scored"], found["offsets"][1:-1])
+    assert [int(row.sum()) for row in scored] == [2, 3, 0, 0, 1]
+    by_hand = token_statistics(
+        model, None, Encoded([np.array([13, 14, 5, 6, 7])], np.array([5]), no[:1], no[:1])
+    ).logp_target[3:]
+    np.testing.assert_allclose(found["logp_target"][: found["offsets"][1]][found["scored"][:5]], by_hand, atol=1e-5)
+
+
+def test_recall_needs_enough_nonmembers(home, pair) -> None:
+    with pytest.raises(DatasetError, match="as many again"):
+        _run(_membership(home, pair, attacks=["recall"], recall_shots=9))
+
+
+@pytest.mark.parametrize("policy", ["warn", "exclude"])
+def test_texts_on_both_sides_are_counted_and_can_be_left_out(policy, home, pair) -> None:
+    spec = _membership(home, pair, on_duplicates=policy)
+    rows = pd.read_csv(spec["data"]["path"], dtype=str)
+    rows.loc[[20, 21], "text"] = "fever and cough at home"  # a non-member and a member
+    rows.to_csv(spec["data"]["path"], index=False)
+    run = _run(spec)
+    assert run.read("duplicates")["example_id"].tolist() == ["r20", "r21"]
+    assert any("1 members and 1 non-members have the same text" in w for w in run.manifest["warnings"])
+    metrics = run.read("attack_metrics")
+    assert set(metrics["n_nonmember"]) == {16 if policy == "warn" else 15}
+
+
+def test_words_that_give_membership_away_are_a_warning(home, pair) -> None:
+    spec = _membership(home, pair)
+    rows = pd.read_csv(spec["data"]["path"], dtype=str)
+    rows["text"] = np.where(rows["member"] == "1", "members say this " + rows["text"].fillna(""), rows["text"])
+    rows.to_csv(spec["data"]["path"], index=False)
+    run = _run(spec)
+    assert any("differ by themselves" in w for w in run.manifest["warnings"])
+    assert run.read("blind").set_index("metric").loc["auc", "low"] > 0.5
 
 
 def test_store_text_none_keeps_text_out_of_every_file(home, pair) -> None:

@@ -33,18 +33,26 @@ def floats(values):
 
 
 def pack(rows):
-    """Rows of (logp_target, logp_reference, is_error, scored), each from position 1 on -> Tokens."""
+    """Rows of (logp_target, logp_reference, is_error, scored), each from position 1 on -> Tokens.
+
+    What some attacks need besides is made from these, so that it belongs to the row wherever the row stands.
+    """
     parts = [[np.append(first, np.asarray(column)) for first, column in zip(START, row, strict=True)] for row in rows]
     columns = [np.concatenate([p[i] for p in parts]) if parts else np.empty(0) for i in range(4)]
     lengths = [len(p[0]) for p in parts]
     position = np.concatenate([np.arange(n) for n in lengths]) if lengths else np.empty(0)
+    target, other = columns[0].astype(np.float32), columns[1].astype(np.float32)
+    size = np.array(lengths, dtype=np.float64)
     return Tokens(
         offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
         position=position.astype(np.int32),
-        logp_target=columns[0].astype(np.float32),
-        logp_reference=columns[1].astype(np.float32),
+        logp_target=target,
+        logp_reference=other,
         is_error=columns[2].astype(bool),
         scored=columns[3].astype(bool),
+        moments=(np.full_like(target, -2.0), np.full_like(target, 0.5)),
+        reference_moments=(np.full_like(other, -2.5), np.full_like(other, 0.75)),
+        rows={"zlib": size + 8, "lowercase": -size, "prefixed": -0.5 * size},
     )
 
 

@@ -1,0 +1,202 @@
+"""What the attacks read. In: a membership spec and its rows. Out: token statistics under both models, and more per row.
+
+One extraction serves every attack that reads nothing else; each pass of a model is cached by content.
+"""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from auditcore.errors import DatasetError, SpecError
+from auditcore.jobs import cache
+from auditcore.jobs.context import OnProgress
+from auditcore.jobs.rows import ids_hash
+from auditcore.spec import MembershipSpec, parse_template
+
+Which = Literal["target", "reference"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One model over one version of the rows."""
+
+    name: str
+    model: Which
+    encoded: Any  # lm.encode.Encoded
+    moments: bool
+    score: Literal["target", "all"]
+
+    def key(self, spec: MembershipSpec, fingerprint: str, moments: bool) -> str:
+        """What decides the numbers: model, tokens, positions, precision, device."""
+        from auditcore.lm.load import pick_device
+
+        return cache.key(
+            version=1,
+            model=fingerprint,
+            tokens=ids_hash(self.encoded),
+            score=self.score,
+            dtype=spec.model.dtype,
+            precision=spec.model.precision,
+            device=pick_device(spec.model.device).split(":")[0],
+            **({"moments": True} if moments else {}),
+        )
+
+    def cached(self, spec: MembershipSpec, fingerprint: str) -> dict[str, np.ndarray] | None:
+        """The arrays of an earlier pass; one with moments serves an attack that needs none."""
+        for moments in (True,) if self.moments else (False, True):
+            found = cache.load("tokens", self.key(spec, fingerprint, moments))
+            if found is not None:
+                return found
+        return None
+
+    def run(self, spec: MembershipSpec, model: Any, on_batch: OnProgress | None) -> dict[str, np.ndarray]:
+        """Run the model."""
+        from auditcore.lm.tokens import token_statistics
+
+        result = token_statistics(
+            model,
+            None,
+            self.encoded,
+            score=self.score,
+            batch_size=spec.batch_size,
+            moments=self.moments,
+            on_batch=on_batch,
+        )
+        names = ["offsets", "position", "token_id", "logp_target", "is_error", "scored"]
+        if self.moments:
+            names += ["mean_logp", "std_logp"]
+        return {name: np.asarray(getattr(result, name)) for name in names}
+
+
+def needs(attacks: Iterable[str]) -> frozenset[str]:
+    """What these attacks read beside the target's log-probabilities."""
+    from auditcore.membership.scores import ATTACKS
+
+    return frozenset[str]().union(*(ATTACKS[name].needs for name in attacks))
+
+
+def plan(
+    spec: MembershipSpec, dataset: Any, encoded: Any, tokenizer: Any, needed: frozenset[str], prefix: Sequence[int] = ()
+) -> list[Pass]:
+    """The passes that these attacks take. prefix: rows of known non-members for `recall`."""
+    passes = [
+        Pass("target", "target", encoded, "moments" in needed, spec.score),
+        Pass("reference", "reference", encoded, "reference_moments" in needed, spec.score),
+    ]
+    if "lowercase" in needed:
+        passes.append(Pass("lowercase", "target", _lower(spec, dataset, tokenizer), False, spec.score))
+    if "prefixed" in needed:
+        passes.append(Pass("prefixed", "target", _prefixed(spec, encoded, prefix), False, "target"))
+    return passes
+
+
+def tokens(
+    spec: MembershipSpec,
+    dataset: Any,
+    encoded: Any,
+    tokenizer: Any,
+    needed: frozenset[str],
+    found: dict[str, dict[str, np.ndarray]],
+) -> Any:
+    """`membership.scores.Tokens` from the arrays of every pass."""
+    from auditcore.membership.scores import Tokens
+
+    target, reference = found["target"], found["reference"]
+    rows: dict[str, np.ndarray] = {}
+    for name in ("lowercase", "prefixed"):
+        if name in found:
+            rows[name] = _mean_per_row(found[name])
+    if "zlib" in needed:
+        rows["zlib"] = compressed_bytes(scored_texts(spec, dataset, encoded, tokenizer))
+    return Tokens(
+        offsets=target["offsets"],
+        position=target["position"],
+        logp_target=target["logp_target"],
+        logp_reference=reference["logp_target"],
+        is_error=target["is_error"],
+        scored=target["scored"],
+        moments=_moments(target),
+        reference_moments=_moments(reference),
+        rows=rows,
+    )
+
+
+def statistics(found: dict[str, dict[str, np.ndarray]]) -> Any:
+    """`lm.tokens.TokenStatistics` of target and reference together."""
+    from auditcore.lm.tokens import TokenStatistics
+
+    return TokenStatistics(**found["target"], logp_reference=found["reference"]["logp_target"])
+
+
+def _moments(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    return (arrays["mean_logp"], arrays["std_logp"]) if "mean_logp" in arrays else None
+
+
+def _mean_per_row(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    n = len(arrays["offsets"]) - 1
+    row = np.repeat(np.arange(n), np.diff(arrays["offsets"]))
+    use = arrays["scored"].astype(bool)
+    total = np.bincount(row[use], weights=arrays["logp_target"][use].astype(np.float64), minlength=n)
+    count = np.bincount(row[use], minlength=n)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def scored_texts(spec: MembershipSpec, dataset: Any, encoded: Any, tokenizer: Any) -> list[str]:
+    """The text whose tokens are scored, row by row: what was cut off is not part of it."""
+    only_target = encoded.has_target and spec.score == "target"
+    texts = list(dataset.target) if only_target else dataset.texts()
+    cut = encoded.target_truncated if only_target else encoded.truncated | encoded.target_truncated
+    for i in np.flatnonzero(cut):
+        ids = encoded.ids[i][encoded.prompt_lengths[i] :] if only_target else encoded.ids[i]
+        texts[i] = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return texts
+
+
+def compressed_bytes(texts: Sequence[str]) -> np.ndarray:
+    """Bytes of each text after zlib at its default level, float64 [n]; a lone surrogate counts as its escape."""
+    return np.array([len(zlib.compress(text.encode("utf-8", "surrogatepass"))) for text in texts], dtype=np.float64)
+
+
+def _lower(spec: MembershipSpec, dataset: Any, tokenizer: Any) -> Any:
+    """The rows in lower case, the template's own words too; they are cut at the same number of tokens."""
+    from auditcore.lm.encode import encode
+
+    parts = []
+    for literal, name in parse_template(dataset.template):
+        parts.append(literal.lower().replace("{", "{{").replace("}", "}}"))
+        if name is not None:
+            parts.append(f"{{{name}}}")
+    fields = {name: [text.lower() for text in texts] for name, texts in dataset.fields.items()}
+    target = None if dataset.target is None else [text.lower() for text in dataset.target]
+    return encode(tokenizer, "".join(parts), fields, target, spec.max_length)
+
+
+def choose_prefix(spec: MembershipSpec, member: pd.Series, lengths: np.ndarray) -> list[int]:
+    """Rows of known non-members for the prefix of `recall`, drawn by the seed."""
+    usable = np.flatnonzero((member == False).fillna(False).to_numpy(dtype=bool) & (lengths > 1))  # noqa: E712
+    if len(usable) < 2 * spec.recall_shots:
+        raise DatasetError(
+            f"{spec.data.path}: attack 'recall' takes {spec.recall_shots} rows known not to be members for its prefix "
+            f"and needs as many again to compare with; there are {len(usable)}. Leave it out, or lower recall_shots."
+        )
+    rng = np.random.default_rng([spec.seed, 24061])
+    return sorted(rng.choice(usable, spec.recall_shots, replace=False).tolist())
+
+
+def _prefixed(spec: MembershipSpec, encoded: Any, prefix: Sequence[int]) -> Any:
+    from auditcore.lm.encode import Encoded
+
+    if not prefix:
+        raise SpecError("attack 'recall' needs its prefix rows, which a new text alone does not bring.")
+    head = np.concatenate([encoded.ids[i] for i in prefix])
+    only_target = encoded.has_target and spec.score == "target"
+    # The first token of a row is not predicted without the prefix: it does not count behind it either.
+    first = np.maximum(encoded.prompt_lengths, 1) if only_target else np.ones(len(encoded.ids), dtype=np.int64)
+    ids = [np.concatenate([head, row]) if len(row) else row for row in encoded.ids]
+    nothing = np.zeros(len(ids), dtype=bool)
+    lengths = np.array([min(len(head) + f, len(row)) for f, row in zip(first, ids, strict=True)], dtype=np.int64)
+    return Encoded(ids, lengths, nothing, nothing, has_target=True)
