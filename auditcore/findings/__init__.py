@@ -8,6 +8,7 @@ import pandas as pd
 
 from auditcore.claims import claim
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, score_number, share
+from auditcore.findings.compare import comparison_finding
 from auditcore.findings.membership import (
     excess_sentence,
     finest_fpr,
@@ -45,6 +46,7 @@ __all__ = [
     "attack_name",
     "called",
     "claim",
+    "comparison_finding",
     "confident_by_class",
     "confident_sentence",
     "confusion_sentence",

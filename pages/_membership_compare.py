@@ -1,0 +1,67 @@
+"""This membership run beside another on the same rows. In: the chosen run, a target FPR. Out: a part of the page."""
+
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from auditcore import findings, store, words
+from auditcore.store import Run
+from pages import _ui as ui
+
+OTHER_KEY = "with"
+
+
+def draw(run: Run, target_fpr: float) -> None:
+    """Draw picker, finding and table; nothing when no other run can be compared."""
+    if not run.has("membership_scores"):
+        return
+    runs = store.list_runs()
+    runs = runs[(runs["kind"] == "membership") & (runs["status"] == "done") & (runs["run_id"] != run.id)]
+    names = dict(zip(runs["run_id"], runs["name"].astype(str), strict=True))
+    if not names:
+        return
+    ui.section(
+        "Beside another run", "The same rows under another model: full against LoRA, an earlier epoch, a defence."
+    )
+    chosen = st.selectbox(
+        "Other run",
+        list(names),
+        index=None,
+        placeholder="Choose a run to compare with",
+        format_func=lambda i: words.markdown(words.shorten(names[i], 60)),
+        key=OTHER_KEY,
+        bind="query-params",
+    )
+    if chosen not in names:
+        return
+    other = store.open_by_id(chosen)
+    if not other.has("membership_scores"):
+        ui.empty("That run has no scores.")
+        return
+    found = _compared(_version(run), str(run.path), _version(other), str(other.path), target_fpr)
+    a, b = (words.shorten(ui.names(r)[0], 30) for r in (run, other))
+    if a == b:
+        a, b = f"{a} (this run)", f"{b} (the other)"
+    ui.text(findings.comparison_finding(found["differences"], a, b, found["shared"], found["left_out"]))
+    if len(found["differences"]):
+        from auditcore.figures.compare import comparison_table
+
+        st.html(comparison_table(found["differences"], a, b, target_fpr))
+        ui.quiet(
+            "Differences are paired by row: 95 % intervals by bootstrap over subjects, the same draws for both runs."
+        )
+
+
+def _version(run: Run) -> str:
+    return run.version("membership_scores")
+
+
+@st.cache_data(show_spinner="Comparing the two runs row by row ...", max_entries=20)
+def _compared(version_a: str, path_a: str, version_b: str, path_b: str, target_fpr: float) -> dict[str, Any]:
+    from auditcore.membership.compare import compare
+
+    columns = ["example_id", "attack", "member", "rank_score"]
+    a, b = (Run(Path(path)).read("membership_scores", columns) for path in (path_a, path_b))
+    groups = Run(Path(path_a)).read("examples", ["example_id", "group"]).set_index("example_id")["group"].to_dict()
+    return vars(compare(a, b, groups, [target_fpr]))

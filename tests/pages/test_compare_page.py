@@ -1,0 +1,60 @@
+"""The part "Beside another run" of the page Remembered rows, on fake runs; and its sentence."""
+
+from pathlib import Path
+
+import pandas as pd
+from streamlit.testing.v1 import AppTest
+
+from auditcore import findings, words
+from tests.fake_runs import membership_run
+
+ROUTER = str(Path(__file__).resolve().parents[2] / "pages" / "_router.py")
+
+
+def page(run: str, other: str | None = None) -> AppTest:
+    at = AppTest.from_file(ROUTER, default_timeout=60)
+    at.query_params.update({"run": run, **({"with": other} if other else {})})
+    at.switch_page("membership.py")
+    at.run()
+    assert not at.exception
+    return at
+
+
+def html(at: AppTest) -> str:
+    return "\n".join(part.proto.body for part in at.get("html"))
+
+
+def test_two_runs_side_by_side(home: Path) -> None:
+    membership_run(home / "full", rows=1600, tokens=12)
+    membership_run(home / "lora", rows=1600, tokens=12, seed=5)
+    at = page("full")
+    assert "Beside another run" in html(at)
+    assert "Differences are paired by row" not in html(at)
+    text = html(page("full", "lora"))
+    assert "Differences are paired by row" in text
+    assert "not chance" in text or "may be chance" in text
+    assert "AUC: full" in text
+
+
+def test_a_run_that_is_gone_or_of_another_kind_is_not_compared(home: Path) -> None:
+    membership_run(home / "full", rows=200, tokens=12)
+    assert "Differences are paired by row" not in html(page("full", "no such run"))
+
+
+def line(**changes):
+    row = {"attack": "ez", "metric": "tpr", "target_fpr": 0.01, "value_a": 0.9, "value_b": 0.1}
+    row |= {"difference": 0.8, "low": 0.7, "high": 0.85}
+    return pd.DataFrame([{**row, **changes}])
+
+
+def test_the_sentence_says_which_difference_is_chance() -> None:
+    def told(frame, left_out=0):
+        return words.plain(findings.comparison_finding(frame, "A", "B", 1600, left_out))
+
+    assert "EZ finds 90 of 100 training rows in A and 10 of 100 in B" in told(line())
+    assert "not chance" in told(line())
+    assert "may be chance" in told(line(low=-0.1))
+    assert "no interval" in told(line(low=None, high=None))
+    assert "AUC 0.9" in told(line(metric="auc", target_fpr=None))
+    assert "3 rows left out" in told(line(), 3)
+    assert "share no attack" in told(line().iloc[:0])
