@@ -12,7 +12,7 @@ from auditcore.figures import membership as figures
 from auditcore.figures import tables as html_tables
 from auditcore.figures import tokens as token_figures
 from auditcore.store import Run
-from pages import _live, _membership_compare, _membership_rows, _notes
+from pages import _live, _membership_compare, _membership_rows, _membership_where, _notes
 from pages import _ui as ui
 
 TABLES = ("examples", "token_stats", "membership_scores", "blind", "attack_metrics", "roc", "verdicts")
@@ -48,6 +48,7 @@ def main() -> None:
     if run.has("membership_scores"):
         _distributions(run, choice)
     _membership_rows.draw(run, choice.attack, choice.threshold, choice.skip_first)
+    _membership_where.draw(run, choice.skip_first)
     _membership_compare.draw(run, choice.target_fpr)
     _notes.draw(run)
     if notes is not None and metrics is not None:

@@ -58,3 +58,24 @@ def test_the_sentence_says_which_difference_is_chance() -> None:
     assert "AUC 0.9" in told(line(metric="auc", target_fpr=None))
     assert "3 rows left out" in told(line(), 3)
     assert "share no attack" in told(line().iloc[:0])
+
+
+def test_where_the_evidence_lies(home: Path) -> None:
+    membership_run(home / "full", rows=400, tokens=12)
+    at = page("full")
+    assert "Where the evidence lies" not in html(at)
+    next(t for t in at.toggle if t.key == "where").set_value(True).run()
+    assert not at.exception
+    text = html(at)
+    assert "Where the evidence lies" in text
+    assert "surprise of the reference" in text
+    assert "kind of token" in text
+
+
+def test_where_the_evidence_lies_without_text(home: Path) -> None:
+    membership_run(home / "full", rows=400, tokens=12, store_text="none")
+    at = page("full")
+    next(t for t in at.toggle if t.key == "where").set_value(True).run()
+    assert not at.exception
+    assert "kind of token" not in html(at)
+    assert "position in the row" in html(at)
