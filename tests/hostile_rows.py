@@ -31,7 +31,7 @@ CLASSES = (
     ("<script>window.hacked=1</script> %{x}", "\u2069\u202e=1+1 $$\\frac{1}{2}$$"),
     ("**b** :material/home:", "שלום", "+1 `x`"),
 )
-VECTOR_COLUMN = '../../../<img src=x onerror="window.hacked=1"> $x$ **b** :material/home: \u202e'
+VECTOR_COLUMN = "../../../$x$ **b** :material/home: \u202e"
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,16 @@ def settled(page) -> None:
     page.wait_for_function("!document.querySelector('[data-testid=stStatusWidget]')")
 
 
+def choose(page, label: str, value: str) -> None:
+    """Type a new option into a select box."""
+    box = page.get_by_role("combobox", name=label, exact=True)
+    box.click()
+    box.fill(value)
+    page.wait_for_timeout(300)
+    box.press("Enter")
+    settled(page)
+
+
 def overflow(page) -> int:
     """Pixels by which the page is wider than the screen."""
     script = "(document.querySelector('[data-testid=stMain]') || document.body)"

@@ -4,17 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import settled
-
-
-def choose(page, label: str, value: str) -> None:
-    """Type a new option into a select box."""
-    box = page.get_by_role("combobox", name=label, exact=True)
-    box.click()
-    box.fill(value)
-    page.wait_for_timeout(300)
-    box.press("Enter")
-    settled(page)
+from tests.browser.conftest import choose, settled
 
 
 @pytest.mark.slow
