@@ -117,7 +117,7 @@ def _choose(run: Run, metrics: pd.DataFrame | None) -> Choice:
 
 def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
     """ROC and the table of attacks side by side. Returns the place for notes that are filled in later."""
-    left, right = st.columns([1, 1], gap="large")
+    left, right = st.columns([5, 6], gap="medium")
     with left:
         drawn = figures.Curves(**_curves(run.version("roc"), str(run.path))) if run.has("roc") else None
         if drawn is not None and len(drawn.points):
