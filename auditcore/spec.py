@@ -35,6 +35,7 @@ ATTACKS = {
     "min_k_pp": "the same, each standardised by mean and deviation of log p under p (arXiv 2404.02936)",
     "min_k_pp_ref": "min_k_pp under the target minus under the reference (arXiv 2507.18302)",
     "wbc": "share of windows of 2 to 40 tokens in which the reference loses more (arXiv 2601.02751)",
+    "lira": "likelihood ratio with shadow models that are really trained (Carlini et al. 2022)",
     "recall": "mean log-probability behind a prefix of known non-members, over that without (arXiv 2406.15968)",
 }
 ROLES = {
@@ -55,6 +56,7 @@ KINDS = ("membership", "vectors", "finetune")
 SHORT_NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct (Apache-2.0), bundled"}
 
 SplitName = Literal["train", "defence_fit", "bal_train", "bal_val", "bal_test"]
+LiraVariant = Literal["online", "offline"]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -138,6 +140,30 @@ class _Audit(_Model):
         return "{prompt}" if "prompt" in self.data.roles else "{text}"
 
 
+class LoraSpec(_Model):
+    """Adapter shape (peft.LoraConfig)."""
+
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.05, ge=0, lt=1)
+    target_modules: list[str] | None = None  # None: the attention projections of the architecture
+
+
+class ShadowSpec(_Model):
+    """Shadow models of the attack `lira`: how many, and how the reference is fine-tuned into each of them."""
+
+    count: int = Field(default=8, ge=2)
+    variant: LiraVariant = "online"
+    method: Literal["full", "lora"] = "lora"
+    lora: LoraSpec = Field(default_factory=LoraSpec)
+    epochs: int = Field(default=3, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=1e-4, gt=0)
+    batch_size: int = Field(default=16, ge=1)
+    schedule: Literal["linear", "cosine", "constant"] = "constant"
+    autocast: Literal["auto", "bf16", "none"] = "auto"
+
+
 class MembershipSpec(_Audit):
     """Which training rows does the model remember?"""
 
@@ -147,6 +173,7 @@ class MembershipSpec(_Audit):
     ez_policy: Literal["paper", "official"] = "paper"
     skip_first: bool = True
     recall_shots: int = Field(default=5, ge=1)  # non-members in the prefix of `recall`; they leave the evaluation
+    shadows: ShadowSpec = Field(default_factory=ShadowSpec)
     score: Literal["target", "all"] = "target"  # rows with prompt and target: which positions count
     target_fprs: list[Fraction] = Field(default_factory=lambda: [0.001, 0.01, 0.05, 0.1], min_length=1)
     membership_budget: float = Field(default=0.025, gt=0, lt=1)
@@ -210,15 +237,6 @@ class VectorsSpec(_Audit):
         if not self.data.labels:
             raise ValueError("data.roles.label is missing: which column holds the sensitive label?")
         return self
-
-
-class LoraSpec(_Model):
-    """Adapter shape (peft.LoraConfig)."""
-
-    r: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: float = Field(default=0.05, ge=0, lt=1)
-    target_modules: list[str] | None = None  # None: the attention projections of the architecture
 
 
 class FinetuneSpec(_Audit):

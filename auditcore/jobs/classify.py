@@ -33,7 +33,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     # Said before the models are loaded, when there is no such operating point.
     roc.classify({"rank_score": 0.0, "status": "ok"}, metrics, attack, target_fpr)
     needed = evidence.needs([attack])
-    if "prefixed" in needed:
+    if needed & {"prefixed", "shadows"}:
         raise SpecError(f"attack '{attack}' compares rows of one audit and cannot judge a new text; choose another.")
     dataset = _texts(spec, text)
     ids = dataset.frame["example_id"].tolist()

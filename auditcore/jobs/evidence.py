@@ -101,6 +101,7 @@ def tokens(
     tokenizer: Any,
     needed: frozenset[str],
     found: dict[str, dict[str, np.ndarray]],
+    shadows: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Any:
     """`membership.scores.Tokens` from the arrays of every pass."""
     from auditcore.membership.scores import Tokens
@@ -109,7 +110,7 @@ def tokens(
     rows: dict[str, np.ndarray] = {}
     for name in ("lowercase", "prefixed"):
         if name in found:
-            rows[name] = _mean_per_row(found[name])
+            rows[name] = mean_per_row(found[name])
     if "zlib" in needed:
         rows["zlib"] = compressed_bytes(scored_texts(spec, dataset, encoded, tokenizer))
     return Tokens(
@@ -122,6 +123,7 @@ def tokens(
         moments=_moments(target),
         reference_moments=_moments(reference),
         rows=rows,
+        shadows=shadows,
     )
 
 
@@ -136,7 +138,8 @@ def _moments(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | N
     return (arrays["mean_logp"], arrays["std_logp"]) if "mean_logp" in arrays else None
 
 
-def _mean_per_row(arrays: dict[str, np.ndarray]) -> np.ndarray:
+def mean_per_row(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Mean log-probability of each row's scored positions, float64 [n]; NaN where there is none."""
     n = len(arrays["offsets"]) - 1
     row = np.repeat(np.arange(n), np.diff(arrays["offsets"]))
     use = arrays["scored"].astype(bool)

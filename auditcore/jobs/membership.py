@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError, SpecError
-from auditcore.jobs import cache, evidence
+from auditcore.jobs import cache, evidence, shadows
 from auditcore.jobs.context import Context, OnProgress
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import MembershipSpec
@@ -44,9 +44,12 @@ def audit(context: Context) -> None:
     else:
         found = collect(context, rows, passes, lambda done, total: None)
 
+    seen = None
+    if "shadows" in needed and not context.finished("scores"):
+        seen = shadows.train_and_score(context, rows, member, reference_source(spec))
     if not context.finished("scores"):
         with context.stage("scores"):
-            tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found)
+            tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found, seen)
             context.run.write("membership_scores", _scores(spec, rows, tokens, member))
 
     if not context.finished("blind baseline"):
@@ -205,6 +208,7 @@ def _scores(spec: MembershipSpec, rows: Rows, tokens: Any, member: pd.Series) ->
         member,
         ez_policy=spec.ez_policy,
         skip_first=spec.skip_first,
+        lira_variant=spec.shadows.variant,
     )
 
 

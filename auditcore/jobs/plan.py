@@ -113,7 +113,8 @@ def plan_here(spec: AnySpec) -> Plan:
         member = dataset.frame["member"].astype("boolean")
         n_nonmember = int((~member).fillna(False).sum())
         points = [_operating_point(f, n_nonmember) for f in spec.target_fprs]
-        return Plan("membership", rows, tokens, 2 * forward + 20, tokens * 40, [], points, notes)
+        passes, size, found = _membership_cost(spec, n_nonmember + int(member.fillna(False).sum()), rows)
+        return Plan("membership", rows, tokens, passes * forward + 20, tokens * 40 + size, [], points, notes + found)
     if isinstance(spec, FinetuneSpec):
         from auditcore.training.rows import select_rows
 
@@ -130,6 +131,20 @@ def plan_here(spec: AnySpec) -> Plan:
     seconds = forward * share + 45.0 * fits * len(spec.probes)
     width = 4 * 1024 * audited * len(spec.artifacts) * len(spec.layers)
     return Plan("vectors", audited, int(tokens * share), seconds + 15, width, power, [], notes + extra)
+
+
+def _membership_cost(spec: MembershipSpec, known: int, rows: int) -> tuple[float, int, list[str]]:
+    """Forward passes over all rows (training counts three times), bytes for shadow models, and what to say of them."""
+    from auditcore.jobs.evidence import needs
+
+    needed = needs(spec.attacks)
+    passes = 2.0 + ("lowercase" in needed) + (1 + spec.recall_shots) * ("prefixed" in needed)
+    if "shadows" not in needed:
+        return passes, 0, []
+    count, epochs = spec.shadows.count, spec.shadows.epochs
+    passes += count * (1 + 3 * epochs * 0.5 * known / max(rows, 1))
+    how = f"{count} shadow models are fine-tuned ({spec.shadows.method}, {epochs} epochs, half of the known rows each)."
+    return passes, count * 20_000_000, [how]
 
 
 def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class Tokens:
     Only where an attack asks for them (`Attack.needs`): moments and reference_moments, mean and standard deviation of
     log p under p, float32 [t] each; rows, further numbers per row, float64 [n]: "zlib" (bytes of the compressed text),
     and mean log-probabilities of the scored positions under the target of the row's altered text ("lowercase") or of
-    the row behind a prefix ("prefixed"). NaN where there is none.
+    the row behind a prefix ("prefixed"), NaN where there is none; shadows, mean log-probabilities under s shadow
+    models, float64 [s, n], and which shadow was trained on which row, bool [s, n].
     """
 
     offsets: np.ndarray
@@ -32,6 +33,7 @@ class Tokens:
     moments: tuple[np.ndarray, np.ndarray] | None = None
     reference_moments: tuple[np.ndarray, np.ndarray] | None = None
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
+    shadows: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def tokens_from_frame(token_stats: pd.DataFrame, example_ids: Sequence[str]) -> Tokens:

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from auditcore.errors import SpecError, did_you_mean
+from auditcore.membership import shadow
 from auditcore.membership.arrays import Tokens
 from auditcore.membership.windows import win_share
+from auditcore.spec import LiraVariant
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -30,10 +32,11 @@ WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
 
 @dataclass(frozen=True)
 class Options:
-    """Choices that change scores or ranking (fields `ez_policy` and `skip_first` of a membership spec)."""
+    """Choices that change scores or ranking (`ez_policy`, `skip_first`, `shadows.variant` of a membership spec)."""
 
     ez_policy: Literal["paper", "official"] = "paper"
     skip_first: bool = True
+    lira_variant: LiraVariant = "online"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Scores:
     n_sum: Floats | None = None
 
 
-Need = Literal["reference", "moments", "reference_moments", "zlib", "lowercase", "prefixed"]
+Need = Literal["reference", "moments", "reference_moments", "zlib", "lowercase", "prefixed", "shadows"]
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,15 @@ def wbc(tokens: Tokens, options: Options) -> Scores:
     return _plain(win_share(-tokens.logp_target[use], -other[use], lengths, WINDOWS), n_scored)
 
 
+def lira(tokens: Tokens, options: Options) -> Scores:
+    """Likelihood ratio with shadow models (Carlini et al. 2022) on the mean log-probability."""
+    if tokens.shadows is None:
+        raise SpecError("attack 'lira' needs shadow models, which only an audit trains; choose another attack.")
+    mean, n_scored = _mean(tokens, tokens.logp_target)
+    ratio = shadow.lira(mean, *tokens.shadows, options.lira_variant)
+    return _plain(np.where(np.isfinite(ratio), ratio, np.nan), n_scored)
+
+
 _TARGET = "log-probabilities of the target"
 _BOTH = "log-probabilities of target and reference"
 
@@ -206,6 +218,9 @@ ATTACKS: dict[str, Attack] = {
         frozenset({"reference", "moments", "reference_moments"}),
     ),
     "wbc": Attack(wbc, "Windows", "arXiv 2601.02751", _BOTH, 2, frozenset({"reference"})),
+    "lira": Attack(
+        lira, "Shadow models", "Carlini et al. 2022", f"{_TARGET}, training of shadow models", 1, frozenset({"shadows"})
+    ),
     "recall": Attack(recall, "ReCaLL", "arXiv 2406.15968", f"{_TARGET}, known non-members", 2, frozenset({"prefixed"})),
 }
 

@@ -14,6 +14,7 @@ import pandas as pd
 from auditcore.errors import SpecError, did_you_mean
 from auditcore.membership.arrays import Tokens, tokens_from_frame
 from auditcore.membership.attacks import ATTACKS, FORCED_FROM, Attack, Options, Scores
+from auditcore.spec import LiraVariant
 
 __all__ = [
     "ATTACKS",
@@ -36,6 +37,7 @@ def score_table(
     *,
     ez_policy: Literal["paper", "official"] = "paper",
     skip_first: bool = True,
+    lira_variant: LiraVariant = "online",
 ) -> pd.DataFrame:
     """Score every row with every attack: table `membership_scores`, attack by attack, rows in the order given.
 
@@ -49,7 +51,7 @@ def score_table(
     known = pd.array(member, dtype="boolean")
     if len(example_ids) != n or len(known) != n:
         raise ValueError(f"{n} rows of tokens, {len(example_ids)} example ids, {len(known)} member values")
-    options = Options(ez_policy, skip_first)
+    options = Options(ez_policy, skip_first, lira_variant)
     tables = []
     for name in attacks:
         if name not in ATTACKS:

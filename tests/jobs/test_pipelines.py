@@ -137,7 +137,9 @@ def test_membership_writes_every_table(home, pair) -> None:
 
 
 def test_every_attack_in_one_run_equals_its_own_run(home, pair) -> None:
-    together = _run(_membership(home, pair, attacks=list(ATTACKS), recall_shots=3)).read("membership_scores")
+    shadows = {"count": 2, "max_steps": 2}
+    together = _run(_membership(home, pair, attacks=list(ATTACKS), recall_shots=3, shadows=shadows))
+    together = together.read("membership_scores")
     assert list(together["attack"].unique()) == list(ATTACKS)
     for attack in ("min_k_pp_ref", "lowercase", "zlib", "wbc"):
         alone = _run(_membership(home, pair, attacks=[attack])).read("membership_scores")
@@ -173,6 +175,24 @@ def test_recall_scores_the_same_tokens_behind_a_prefix(home, pair) -> None:
 def test_recall_needs_enough_nonmembers(home, pair) -> None:
     with pytest.raises(DatasetError, match="as many again"):
         _run(_membership(home, pair, attacks=["recall"], recall_shots=9))
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_shadows_are_trained_on_their_halves(method, home, pair) -> None:
+    shadows = {"count": 4, "epochs": 8, "learning_rate": 5e-3, "batch_size": 4, "method": method}
+    run = _run(_membership(home, pair, attacks=["lira", "loss"], shadows=shadows))
+    tables = [run.read(f"shadow_{k:02d}") for k in (1, 2, 3, 4)]
+    known = tables[0]["trained"] | tables[1]["trained"]
+    assert known.sum() == 32  # every row of known membership is in one of a pair, the unknown ones in none
+    assert not (tables[0]["trained"] & tables[1]["trained"]).any()
+    # What a shadow was trained on, it finds more likely than its twin does.
+    gain = (tables[0]["mean_logp"] - tables[1]["mean_logp"])[known]
+    seen = tables[0]["trained"][known]
+    assert gain[seen].mean() > gain[~seen].mean()
+    scores = run.read("membership_scores")
+    lira = scores[scores["attack"] == "lira"]
+    assert (lira["status"] == "ok").sum() == 32
+    assert (run.path / "shadows").exists() == (method == "lora") or not list((run.path / "shadows").iterdir())
 
 
 @pytest.mark.parametrize("policy", ["warn", "exclude"])
@@ -392,6 +412,23 @@ def test_killed_at_every_stage_a_resumed_run_has_the_same_tables(kind, home, pai
         for which in ("last", "best"):
             one, two = (r.path / "checkpoints" / which / "model.safetensors" for r in (run, undisturbed))
             assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.slow
+def test_killed_in_the_fifth_shadow_none_is_trained_twice(home, pair) -> None:
+    shadows = {"count": 6, "epochs": 3, "batch_size": 4}
+    spec = _membership(home, pair, attacks=["lira"], shadows=shadows)
+    expected = _tables(_run(spec))
+    store.cache().rename(home / "old-cache")
+    run = store.create_run(dump_spec(parse_spec(spec)))
+    assert _worker(run, "shadow 5 of 6", "middle") == -signal.SIGKILL
+    made = {p: p.stat().st_mtime_ns for p in (run.path / "shadows").rglob("last/*") if "05" not in str(p)}
+    assert len({p.parts[-4] for p in made}) == 4
+    jobs.prepare_resume(run)
+    assert _worker(run, "none", "never") == 0
+    assert made == {p: p.stat().st_mtime_ns for p in made}
+    for name, table in _tables(run).items():
+        pd.testing.assert_frame_equal(table, expected[name], obj=name)
 
 
 @pytest.mark.slow

@@ -1,0 +1,115 @@
+"""Shadow models of `lira`. In: a membership spec and its rows. Out: mean log-probs under every shadow, who saw what.
+
+Each shadow is the reference, fine-tuned on half of the known rows in the way that the spec says; it is a stage of its
+own, so that a resumed run trains none of them twice.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from auditcore.errors import DatasetError
+from auditcore.jobs import evidence
+from auditcore.jobs.context import Context
+from auditcore.jobs.rows import Rows
+from auditcore.spec import FinetuneSpec, MembershipSpec, ModelSpec, dump_spec, parse_spec
+
+FEWEST_ROWS = 8
+
+
+def train_and_score(context: Context, rows: Rows, member: pd.Series, reference: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean log-probability of every row under every shadow, float64 [s, n]; which shadow saw which row, bool [s, n].
+
+    One table `shadow_<number>` each: shadow, example_id, trained, mean_logp. Adapters stay in shadows/<number>; a fully
+    fine-tuned shadow's weights are deleted once its numbers are there.
+    """
+    from auditcore.membership.bootstrap import subject_codes
+    from auditcore.membership.shadow import shadow_halves
+
+    spec = context.spec
+    assert isinstance(spec, MembershipSpec)
+    n = len(rows.frame)
+    pool = np.flatnonzero(member.notna().to_numpy() & (rows.encoded.lengths > 1))
+    if len(pool) < FEWEST_ROWS:
+        raise DatasetError(
+            f"{spec.data.path}: attack 'lira' trains shadow models on rows of known membership; {len(pool)} rows are "
+            f"too few, {FEWEST_ROWS} are the least."
+        )
+    subjects = subject_codes(rows.frame["group"].iloc[pool].tolist(), len(pool))
+    halves = shadow_halves(np.arange(len(pool)) if subjects is None else subjects, spec.shadows.count, spec.seed)
+    trained = np.zeros((spec.shadows.count, n), dtype=bool)
+    trained[:, pool] = halves
+    for k in range(spec.shadows.count):
+        stage = f"shadow {k + 1} of {spec.shadows.count}"
+        if not context.finished(stage):
+            _one(context, rows, np.flatnonzero(trained[k]), k, stage, reference)
+    tables = [context.run.read(_table(k)) for k in range(spec.shadows.count)]
+    return np.stack([t["mean_logp"].to_numpy(dtype=np.float64) for t in tables]), trained
+
+
+def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: str, reference: str) -> None:
+    """Train shadow k, score all rows, write its table."""
+    from auditcore.lm.load import load_model
+    from auditcore.training.finetune import finetune
+
+    spec = context.spec
+    assert isinstance(spec, MembershipSpec)
+    folder = context.run.path / "shadows" / f"{k + 1:02d}"
+    training = _training_spec(spec, reference, spec.seed + k)
+    n = len(rows.frame)
+    with context.stage(stage) as on_progress:
+        base = load_model(training.model)
+        result = finetune(
+            base,
+            rows.encoded,
+            train_rows,
+            np.empty(0, dtype=np.int64),
+            training,
+            folder,
+            on_step=lambda step, total, _: on_progress(step, total + 1),
+        )
+        model = base if training.method == "full" else load_model(_adapter(spec, result.last, reference))
+        found = evidence.Pass(stage, "target", rows.encoded, False, spec.score).run(spec, model, None)
+        mean = evidence.mean_per_row(found)
+        table = pd.DataFrame(
+            {
+                "shadow": np.full(n, k + 1),
+                "example_id": rows.frame["example_id"],
+                "trained": np.isin(np.arange(n), train_rows),
+                "mean_logp": mean,
+            }
+        )
+        context.run.write(_table(k), table)
+    if training.method == "full":
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _table(k: int) -> str:
+    return f"shadow_{k + 1:02d}"
+
+
+def _adapter(spec: MembershipSpec, folder: Path, reference: str) -> ModelSpec:
+    return spec.model.model_copy(update={"source": str(folder), "base": reference, "reference": None})
+
+
+def _training_spec(spec: MembershipSpec, reference: str, seed: int) -> FinetuneSpec:
+    """The spec of one shadow: the audit's rows and model, the shadows' own recipe."""
+    how: dict[str, Any] = {k: v for k, v in dump_spec(spec)["shadows"].items() if k not in ("count", "variant")}
+    made = parse_spec(
+        {
+            "kind": "finetune",
+            "model": {"source": reference, "device": spec.model.device},
+            "data": dump_spec(spec)["data"],
+            "template": spec.template,
+            "max_length": spec.max_length,
+            "threads": spec.threads,
+            "seed": seed,
+            "validation": 0,
+            **how,
+        }
+    )
+    assert isinstance(made, FinetuneSpec)
+    return made
