@@ -44,10 +44,11 @@ def across_the_line(texts: Sequence[str], member: Any) -> Crossing:
     shared.discard("")
     for i, text in plain.items():
         exact[i] = text in shared
-    for i, j in _alike(
-        [i for i in inside.tolist() if not exact[i]], [j for j in outside.tolist() if not exact[j]], plain
-    ):
-        near[i] = near[j] = True
+    # Every text once; also those with an equal counterpart, which can be nearly equal to a third.
+    one, other = (list({plain[i]: i for i in side.tolist()}.values()) for side in (inside, outside))
+    alike = {plain[i] for pair in _alike(one, other, plain) for i in pair}
+    for i, text in plain.items():
+        near[i] = text in alike and not exact[i]
     return Crossing(exact, near)
 
 

@@ -42,7 +42,8 @@ def _moments(values: np.ndarray, use: np.ndarray) -> tuple[np.ndarray, np.ndarra
     mean = np.where(n > 0, kept.sum(axis=0) / np.maximum(n, 1), np.nan)
     square = np.where(use, (values - mean) ** 2, 0.0).sum(axis=0)
     spare = np.maximum(n - 1, 0)
-    if n.size and int(n.max()) >= OWN_VARIANCE_FROM:
+    # By the rows with the fewest: a row of unknown membership, outside every shadow, must not decide for the others.
+    if (n > 0).any() and int(n[n > 0].min()) >= OWN_VARIANCE_FROM:
         variance = np.where(spare > 0, square / np.maximum(spare, 1), np.nan)
     else:
         shared = float(square.sum() / spare.sum()) if spare.sum() else np.nan

@@ -28,6 +28,12 @@ def test_nearly_equal_texts_are_near_and_different_ones_are_not():
     assert near == [True, False, True, False]
 
 
+def test_a_row_nearly_equal_to_one_that_has_an_equal_counterpart_is_found():
+    exact, near = find([LONG, LONG], [LONG, LONG + " at home"])
+    assert exact == [True, True, True, False]
+    assert near == [False, False, False, True]
+
+
 def test_unknown_rows_and_empty_texts_take_no_part():
     found = across_the_line(["a", "a", "", ""], [True, None, True, False])
     assert not found.any.any()

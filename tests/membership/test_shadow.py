@@ -41,6 +41,14 @@ def test_few_shadows_share_one_variance():
 
 
 @pytest.mark.parametrize("variant", ["online", "offline"])
+def test_a_row_outside_every_shadow_changes_no_other_score(variant):
+    target, shadows, trained, _ = world(40, 16)  # 8 shadows on each side; a 41st row has 16 on one
+    more = np.append(shadows, shadows[:, :1], axis=1), np.append(trained, np.zeros((16, 1), dtype=bool), axis=1)
+    found = lira(np.append(target, target[0]), *more, variant)[:40]
+    assert np.corrcoef(found, lira(target, shadows, trained, variant))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("variant", ["online", "offline"])
 def test_it_beats_the_loss_where_rows_differ_in_difficulty(variant):
     target, shadows, trained, member = world(2000, 8)
     by_loss = roc_auc_score(member, target)
