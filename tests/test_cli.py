@@ -60,6 +60,9 @@ def test_run_show_list_classify_export(spec, home, capsys) -> None:
     assert "needed" in capsys.readouterr().err
     assert cli.main(["classify", str(home / "one"), "fever and cough at home", "--fpr", "0.4"]) == 0
     assert "member" in capsys.readouterr().out
+    long = "fever and cough at home " * 20  # too long for a file's name, short enough to be a path
+    assert cli.main(["classify", str(home / "one"), long, "--fpr", "0.4"]) == 0
+    assert "member" in capsys.readouterr().out
     assert cli.main(["classify", str(home / "one"), "a", "--fpr", "0.4"]) == 0
     assert "no evidence" in capsys.readouterr().out
     assert cli.main(["classify", str(home / "one"), str(home / "rows.csv"), "--fpr", "0.4"]) == 0

@@ -76,10 +76,17 @@ def _texts(spec: MembershipSpec, text: str) -> Any:
     if "target" in spec.data.roles or len(columns) > 1:
         needed = ", ".join([*columns, *(["target"] if "target" in spec.data.roles else [])])
         raise SpecError(f"This run's rows have several parts ({needed}): give a table file with these columns.")
-    if path is not None and path.is_file():
+    if path is not None and _is_file(path):
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise DatasetError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     frame = pd.DataFrame({"example_id": pd.Series(["1"], dtype="str")})
     return Dataset(frame, {columns[0]: [text]}, None, spec.prompt_template, (), "", "", [])
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a text too long to be a file's name
+        return False

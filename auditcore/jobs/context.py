@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from auditcore.errors import Cancelled
+from auditcore.errors import Cancelled, RunError
 from auditcore.spec import AnySpec
 from auditcore.store import Run
 
@@ -83,6 +83,17 @@ class Context:
         notes = self.run.manifest.get("data", {}).get("notes", [])
         if text not in notes:
             self.record(data={"notes": [*notes, text]})
+
+    def fingerprint(self, stage: str, **prints: str) -> None:
+        """Record fingerprints of what `stage` reads. Raises RunError when it was finished with something else.
+
+        Without that a resumed run would put the numbers of two models into one set of tables.
+        """
+        known = self.run.manifest.get("fingerprints", {})
+        changed = [what for what, print in prints.items() if known.get(what, print) != print]
+        if changed and self.finished(stage):
+            raise RunError(f"Run {self.run.id}: {' and '.join(changed)} changed since this run began; start a new run.")
+        self.record(fingerprints=prints)
 
     def record(self, **values: Any) -> None:
         """Merge facts into run.json; nested mappings are merged one level deep."""

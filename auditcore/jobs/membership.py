@@ -79,7 +79,7 @@ def collect(context: Context, rows: Rows, passes: list[evidence.Pass], on_progre
     assert isinstance(spec, MembershipSpec)
     reference = reference_source(spec)
     prints = {"model": _fingerprint(spec.model.source, spec.model.base), "reference": _fingerprint(reference, None)}
-    context.record(fingerprints=prints)
+    context.fingerprint("token statistics", **prints)
     of = {"target": prints["model"], "reference": prints["reference"]}
     found = {one.name: arrays for one in passes if (arrays := one.cached(spec, of[one.model])) is not None}
     missing = [one for one in passes if one.name not in found]

@@ -71,7 +71,9 @@ def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: st
             folder,
             on_step=lambda step, total, _: on_progress(step, total + 1),
         )
-        model = base if training.method == "full" else load_model(_adapter(spec, result.last, reference))
+        del base
+        # From its checkpoint: a training that had ended before a kill leaves the base as it was.
+        model = load_model(_trained(spec, result.last, None if training.method == "full" else reference))
         found = evidence.Pass(stage, "target", rows.encoded, False, spec.score).run(spec, model, None)
         mean = evidence.mean_per_row(found)
         table = pd.DataFrame(
@@ -91,8 +93,8 @@ def _table(k: int) -> str:
     return f"shadow_{k + 1:02d}"
 
 
-def _adapter(spec: MembershipSpec, folder: Path, reference: str) -> ModelSpec:
-    return spec.model.model_copy(update={"source": str(folder), "base": reference, "reference": None})
+def _trained(spec: MembershipSpec, folder: Path, base: str | None) -> ModelSpec:
+    return spec.model.model_copy(update={"source": str(folder), "base": base, "reference": None})
 
 
 def _training_spec(spec: MembershipSpec, reference: str, seed: int) -> FinetuneSpec:

@@ -37,13 +37,13 @@ def audit(context: Context) -> None:
 
     if not context.finished("vectors"):
         with context.stage("vectors", len(rows.frame)) as on_progress:
-            exported = vectors(context, rows, on_progress) if spec.model else given_vectors(spec, everything, rows)
+            exported = vectors(context, rows, on_progress) if spec.model else given_vectors(context, everything, rows)
             for (artifact, layer), array in exported.items():
                 _save(context.run.vectors_path(artifact, layer), array)
             context.run.write("projection", _projection(spec, rows, exported, evaluated))
     else:
         silent = vectors(context, rows, lambda done, total: None) if spec.model else None
-        exported = silent or given_vectors(spec, everything, rows)
+        exported = silent or given_vectors(context, everything, rows)
 
     for attribute, (artifact, layer), probe in product(spec.data.labels, exported, spec.probes):
         where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none"}
@@ -95,12 +95,16 @@ def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dic
     return rows, notes
 
 
-def given_vectors(spec: VectorsSpec, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
+def given_vectors(context: Context, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
     """The user's own vectors as the only artifact, layer 0; the file covers all rows, the audit some of them."""
+    from auditcore.datasets.scan import sha256
     from auditcore.datasets.vector_files import load_vectors
 
+    spec = context.spec
+    assert isinstance(spec, VectorsSpec)
     assert spec.vectors is not None
     array = load_vectors(spec.vectors, everything.frame["example_id"], spec.data.column("id"))
+    context.fingerprint("vectors", vectors=sha256(Path(spec.vectors.path)))
     place = pd.Series(np.arange(len(array)), index=everything.frame["example_id"])
     name = spec.vectors.column or Path(spec.vectors.path).stem
     return {(name, 0): array[place.loc[rows.frame["example_id"]].to_numpy()]}
@@ -114,9 +118,11 @@ def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, i
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
     assert spec.model is not None
+    model_print = fingerprint(spec.model.source, spec.model.base)
+    context.fingerprint("vectors", model=model_print)
     key = cache.key(
         version=1,
-        model=fingerprint(spec.model.source, spec.model.base),
+        model=model_print,
         tokens=rows.ids_hash,
         artifacts=spec.artifacts,
         layers=spec.layers,
@@ -124,7 +130,6 @@ def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, i
         precision=spec.model.precision,
         device=spec.model.device,
     )
-    context.record(fingerprints={"model": fingerprint(spec.model.source, spec.model.base)})
     kept = cache.load("vectors", key)
     if kept is not None:
         return _in_order(spec, {(n.split("@")[0], int(n.split("@")[1])): array for n, array in kept.items()})

@@ -346,6 +346,65 @@ def test_data_that_changed_under_a_run_is_noticed(home, pair) -> None:
         jobs.execute(run)
 
 
+def test_a_model_that_changed_under_a_run_is_noticed(home, pair) -> None:
+    from tests.tiny_models import build_folder
+
+    def finish(spec: dict, stages: list[str]) -> store.Run:
+        run = _run(spec)
+        run.update(status="failed", finished_stages=stages)
+        jobs.prepare_resume(run)
+        return run
+
+    remembered = finish(_membership(home, pair), ["rows", "duplicates", "token statistics"])
+    exported = finish(_vectors(home, pair[0], artifacts=["lasttok"], layers=[-1]), ["rows", "vectors"])
+    unfinished = finish(_membership(home, pair), ["rows"])
+    build_folder(pair[0], "llama", seed=6)
+    for run in (remembered, exported):
+        with pytest.raises(RunError, match="model changed since this run began"):
+            jobs.execute(run)
+    jobs.execute(unfinished)  # no number of the old model is in it
+    assert unfinished.status == "done"
+
+
+def test_vectors_that_changed_under_a_run_are_noticed(home) -> None:
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"sex": np.array(["f", "m"])[rng.integers(0, 2, 200)]}).to_csv(home / "labels.csv", index=False)
+    np.save(home / "v.npy", rng.normal(size=(200, 4)))
+    data = {"path": str(home / "labels.csv"), "roles": {"label": "sex"}}
+    spec = {"kind": "vectors", "vectors": {"path": str(home / "v.npy")}, "data": data, "probes": ["linear"],
+            "seeds": [0], "permutations": 19, "n_boot": 100}  # fmt: skip
+    run = _run(spec)
+    run.update(status="failed", finished_stages=["rows", "vectors"])
+    np.save(home / "v.npy", rng.normal(size=(200, 4)))
+    jobs.prepare_resume(run)
+    with pytest.raises(RunError, match="vectors changed since this run began"):
+        jobs.execute(run)
+
+
+def test_a_fully_tuned_shadow_stopped_between_training_and_scoring_keeps_its_training(home, pair, monkeypatch) -> None:
+    from auditcore.jobs import evidence
+
+    shadows = {"count": 2, "epochs": 4, "learning_rate": 5e-3, "batch_size": 4, "method": "full"}
+    spec = _membership(home, pair, attacks=["lira"], shadows=shadows)
+    expected = _tables(_run(spec))
+    scored = evidence.Pass.run
+
+    def stopped(self, *arguments):
+        if self.name == "shadow 1 of 2":
+            raise KeyboardInterrupt
+        return scored(self, *arguments)
+
+    run = store.create_run(dump_spec(parse_spec(spec)))
+    with monkeypatch.context() as patch:
+        patch.setattr(evidence.Pass, "run", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.execute(run)
+    jobs.prepare_resume(run)
+    jobs.execute(run)
+    for name, table in _tables(run).items():
+        pd.testing.assert_frame_equal(table, expected[name], obj=name)
+
+
 KILLER = """
 import os, sys
 import auditcore.jobs.context as context
