@@ -45,11 +45,16 @@ def _membership(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
     not_audited = (
         "Not audited: "
         + (f"the attacks {listed(missing)}; " if missing else "")
-        + "attackers with shadow models, gradients or other access than log-probabilities; what the model can be "
+        + f"attackers with {_shadows(spec)}, gradients or other access than log-probabilities; what the model can be "
         "made to recite; error rates for one person (the rates pool all rows); rows of unknown membership; text beyond "
         "the maximum length; any other checkpoint, template or data."
     )
     return audited, not_audited
+
+
+def _shadows(spec: dict[str, Any]) -> str:
+    count = (spec.get("shadows") or {}).get("count")
+    return f"more or other shadow models than {count}" if "lira" in spec["attacks"] and count else "shadow models"
 
 
 def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str]:

@@ -39,6 +39,12 @@ def draw(run: Run, target_fpr: float) -> None:
     if not other.has("membership_scores"):
         ui.empty("That run has no scores.")
         return
+    if _numbered(run, other):
+        ui.empty(
+            "The two runs cannot be paired: their data files differ, and their rows have numbers but no names.",
+            "Audit both with the same file, or give the rows an id column.",
+        )
+        return
     found = _compared(_version(run), str(run.path), _version(other), str(other.path), target_fpr)
     a, b = (words.shorten(ui.names(r)[0], 30) for r in (run, other))
     if a == b:
@@ -51,6 +57,13 @@ def draw(run: Run, target_fpr: float) -> None:
         ui.quiet(
             "Differences are paired by row: 95 % intervals by bootstrap over subjects, the same draws for both runs."
         )
+
+
+def _numbered(a: Run, b: Run) -> bool:
+    """Whether row 7 of one run may be another row than row 7 of the other."""
+    files = [(run.manifest.get("data") or {}).get("sha256") for run in (a, b)]
+    named = all("id" in run.manifest["spec"]["data"]["roles"] for run in (a, b))
+    return files[0] != files[1] and not named
 
 
 def _version(run: Run) -> str:

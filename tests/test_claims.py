@@ -36,6 +36,13 @@ def test_membership_claim_names_attacks_rows_and_what_was_not_audited(tmp_path):
         assert part in text["not_audited"]
 
 
+def test_shadow_models_that_were_trained_are_not_called_unaudited():
+    spec = {"kind": "membership", "model": {"source": "a"}, "data": {"path": "r.csv", "roles": {"text": "t"}}}
+    manifest = {"spec": dump_spec(parse_spec({**spec, "attacks": ["lira"], "shadows": {"count": 4}}))}
+    text = claim(manifest, pd.DataFrame(columns=["attacker", "verdict"]))
+    assert "attackers with more or other shadow models than 4, gradients" in text["not_audited"]
+
+
 def test_a_claim_can_be_made_from_an_early_manifest_without_verdicts():
     spec = {"kind": "membership", "model": {"source": "a"}, "data": {"path": "r.csv", "roles": {"text": "t"}}}
     manifest = {"spec": dump_spec(parse_spec(spec))}

@@ -83,6 +83,13 @@ def test_dry_run_runs_nothing(spec, home, capsys) -> None:
     assert not store.home().exists() or store.list_runs().empty
 
 
+def test_dry_run_counts_nonmembers_without_the_prefix_and_writes_small_rates(spec, capsys) -> None:
+    content = yaml.safe_load(spec.read_text())
+    spec.write_text(yaml.safe_dump({**content, "attacks": ["recall"], "target_fprs": [0.0005, 0.01]}))
+    assert cli.main(["run", str(spec), "--dry-run"]) == 0
+    assert "TPR at 0.05 % FPR with 25 non-members" in capsys.readouterr().out  # 30, five of them in the prefix
+
+
 @pytest.mark.parametrize(
     ("verdict", "option", "code"),
     [

@@ -59,7 +59,7 @@ def power_sentence(power: dict[str, Any]) -> str:
 def operating_point_sentence(point: dict[str, Any]) -> str:
     """One false positive rate in words."""
     words = "can be measured" if point["resolvable"] else f"cannot be measured: {point['needed']:,} are needed"
-    return f"TPR at {point['target_fpr']:.1%} FPR with {point['n_nonmember']:,} non-members {words}."
+    return f"TPR at {100 * point['target_fpr']:.6g} % FPR with {point['n_nonmember']:,} non-members {words}."
 
 
 def plan(spec: AnySpec, timeout: float = 180.0) -> Plan:
@@ -99,6 +99,7 @@ def main() -> None:
 def plan_here(spec: AnySpec) -> Plan:
     """Plan in this process (imports the tokenizer's library)."""
     from auditcore.datasets.roles import load_dataset
+    from auditcore.jobs.evidence import needs
 
     given = isinstance(spec, VectorsSpec) and spec.model is None
     dataset = load_dataset(spec.data, None if given else spec.prompt_template)
@@ -112,7 +113,8 @@ def plan_here(spec: AnySpec) -> Plan:
     if isinstance(spec, MembershipSpec):
         member = dataset.frame["member"].astype("boolean")
         n_nonmember = int((~member).fillna(False).sum())
-        points = [_operating_point(f, n_nonmember) for f in spec.target_fprs]
+        left = max(n_nonmember - (spec.recall_shots if "prefixed" in needs(spec.attacks) else 0), 0)
+        points = [_operating_point(f, left) for f in spec.target_fprs]
         passes, size, found = _membership_cost(spec, n_nonmember + int(member.fillna(False).sum()), rows)
         return Plan("membership", rows, tokens, passes * forward + 20, tokens * 40 + size, [], points, notes + found)
     if isinstance(spec, FinetuneSpec):

@@ -48,10 +48,11 @@ def compare(
         left_out = len(mine.index.union(theirs.index)) - shared - int(unknown.sum())
         used = both[agreed]
         label = used["member"].astype("boolean").to_numpy(dtype=bool)
-        if not label.any() or label.all():
-            continue
         subjects = None if groups is None else [groups.get(name, name) for name in used.index]
         ranks = (used["rank_score"].to_numpy(dtype=np.float64), used["rank_score_b"].to_numpy(dtype=np.float64))
+        told = label[np.isfinite(ranks).all(axis=0)]
+        if not told.any() or told.all():
+            continue
         table = paired_difference(label, *ranks, subjects, target_fprs, n_boot, seed)
         weak = (table["metric"] == "tpr") & ~table.apply(_resolved, axis=1)
         table.loc[weak, ["value_a", "value_b", "difference", "low", "high"]] = np.nan

@@ -70,6 +70,14 @@ def test_rates_that_cannot_be_resolved_are_null_and_the_area_is_not():
     assert table.loc["auc", "value_a"] == pytest.approx(table.loc["auc", "value_b"])
 
 
+def test_an_attack_without_evidence_in_one_run_is_left_out():
+    member, _, rank = many(6, 1.0, n=10)
+    nothing = scores(np.full(20, np.nan), member, attack="lira")
+    a = pd.concat([scores(rank, member), nothing])
+    b = pd.concat([scores(rank, member), scores(rank, member, attack="lira")])
+    assert compare(a, b, n_boot=100).differences["attack"].unique().tolist() == ["ez"]
+
+
 def test_nothing_shared_is_an_empty_table():
     member, _, rank = many(5, 1.0, n=10)
     apart = scores(rank, member, [f"x{i}" for i in range(20)])

@@ -36,6 +36,15 @@ def test_two_runs_side_by_side(home: Path) -> None:
     assert "AUC: full" in text
 
 
+def test_numbered_rows_of_two_files_are_not_paired(home: Path) -> None:
+    membership_run(home / "full", rows=200, tokens=12)
+    other = membership_run(home / "lora", rows=200, tokens=12, seed=5)
+    other.update(data={**other.manifest["data"], "sha256": "1" * 64})
+    text = html(page("full", "lora"))
+    assert "cannot be paired" in text
+    assert "Differences are paired by row" not in text
+
+
 def test_a_run_that_is_gone_or_of_another_kind_is_not_compared(home: Path) -> None:
     membership_run(home / "full", rows=200, tokens=12)
     assert "Differences are paired by row" not in html(page("full", "no such run"))
