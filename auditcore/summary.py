@@ -92,12 +92,13 @@ def strongest_probes(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
-    """Cards of a vectors audit, one per attribute and artifact, strongest leak first."""
+    """Cards of a vectors audit, one per attribute and artifact, strongest leak first; verdicts over all its probes."""
     best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
     made = []
     for row in best.to_dict("records"):
         mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
-        word = str(row["verdict"]) if isinstance(row["verdict"], str) else rule.NOT_RESOLVED
+        held = findings.pooled(metrics, row["attribute"], row["split"])
+        word = findings.together(held.loc[held["artifact"] == row["artifact"], "verdict"]) or rule.NOT_RESOLVED
         probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
         gap = f"LeakageGap {words.number(row['gap'])}, 90 % interval "
         gap += words.interval(row["signed_low90"], row["signed_high90"])

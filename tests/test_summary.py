@@ -39,6 +39,19 @@ def test_vector_cards_take_the_strongest_probe_of_each_artifact_on_the_test_spli
     assert cards[0].number == words.percent(tested.sort_values("signed_gap")["accuracy"].iloc[-1])
 
 
+@pytest.mark.parametrize("weaker", ["not resolved", "below chance", "over budget"])
+def test_an_artifact_is_within_budget_only_if_every_probe_is(weaker: str, tmp_path: Path) -> None:
+    run = vectors_run(tmp_path / "v", rows=900)
+    metrics = run.read("probe_metrics")
+    tested = metrics["seed"].isna() & (metrics["split"] == "bal_test")
+    metrics.loc[tested, "verdict"] = "within budget"
+    assert {c.verdict for c in summary.vector_cards(metrics, run.read("verdicts"))} == {"within budget"}
+    last = metrics[tested & (metrics["artifact"] == "lasttok")].sort_values("signed_gap").index[0]
+    metrics.loc[last, "verdict"] = weaker
+    found = summary.vector_cards(metrics, run.read("verdicts"))
+    assert sorted(c.verdict for c in found) == sorted(["within budget", weaker])
+
+
 def test_a_run_without_results_has_no_card_and_no_finding(tmp_path: Path) -> None:
     run = membership_run(tmp_path / "m", rows=60, tokens=8, stages=2, status="failed")
     assert summary.cards(run) == []

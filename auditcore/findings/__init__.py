@@ -31,6 +31,7 @@ from auditcore.findings.vectors import (
     power_sentence,
     projection_sentence,
     strongest,
+    together,
     vectors_finding,
 )
 from auditcore.verdict import MEANINGS, combine
@@ -66,6 +67,7 @@ __all__ = [
     "scores_sentence",
     "share",
     "strongest",
+    "together",
     "unresolved_notes",
     "vectors_finding",
 ]

@@ -33,7 +33,7 @@ def vectors_finding(metrics: pd.DataFrame | None, attribute: str, budget: float,
     several = rows["layer"].nunique() > 1
     rows = rows.drop_duplicates("artifact")  # of each artifact the layer that tells most
     # An artifact is within budget only if every attacker that holds it is.
-    every = pooled(metrics, attribute, split).groupby("artifact")["verdict"].agg(_together)  # type: ignore[arg-type]
+    every = pooled(metrics, attribute, split).groupby("artifact")["verdict"].agg(together)  # type: ignore[arg-type]
     rows = rows.assign(verdict=rows["artifact"].map(every))
     best = rows.iloc[0]
     told = Strong(f"{share(best['accuracy'])} subjects")
@@ -68,7 +68,8 @@ def _verdict_words(rows: pd.DataFrame, budget: float, several: bool) -> list[str
     return [*parts[:-1], parts[-1].rstrip()] if parts else ["No verdict yet."]
 
 
-def _together(verdicts: pd.Series) -> str | None:
+def together(verdicts: pd.Series) -> str | None:
+    """The verdict over every attacker that holds an artifact: within budget only if all are."""
     found = set(verdicts.dropna())
     return next((v for v in (OVER, BELOW, NOT_RESOLVED, WITHIN) if v in found), None)
 
