@@ -1,6 +1,7 @@
 """The blind baseline: chance where rows are alike, loud where they are not."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from auditcore.membership.blind import blind_metrics, blind_scores, warning
@@ -58,6 +59,12 @@ def test_equal_texts_on_both_sides_are_said():
     rows = texts(rng, 150, [f"w{i}" for i in range(3000)], 20)
     _, metrics = measure(rows + rows, [True] * 150 + [False] * 150)
     assert "tied to each other" in warning(metrics)
+
+
+@pytest.mark.parametrize(("value", "high", "tied"), [(0.42, 0.49, False), (0.35, 0.44, True), (0.1, 0.2, True)])
+def test_a_little_below_chance_is_what_cross_validation_gives(value, high, tied):
+    frame = pd.DataFrame([{"metric": "auc", "value": value, "low": 2 * value - high, "high": high}])
+    assert bool(warning(frame)) == tied
 
 
 @pytest.mark.parametrize("n", [1, 9])
