@@ -24,17 +24,20 @@ def draw(run: Run, target_fpr: float) -> None:
     ui.section(
         "Beside another run", "The same rows under another model: full against LoRA, an earlier epoch, a defence."
     )
+    asked = st.query_params.get(OTHER_KEY)  # by hand: a bound choice would put its label into the address, not the id
     chosen = st.selectbox(
         "Other run",
         list(names),
-        index=None,
+        index=list(names).index(asked) if asked in names else None,
         placeholder="Choose a run to compare with",
-        format_func=lambda i: words.markdown(words.shorten(names[i], 60)),
-        key=OTHER_KEY,
-        bind="query-params",
+        format_func=lambda i: words.harmless(words.shorten(names.get(i, i), 60)),
+        key="_other_run",
     )
     if chosen not in names:
+        st.query_params.pop(OTHER_KEY, None)
         return
+    if asked != chosen:
+        st.query_params[OTHER_KEY] = chosen
     other = store.open_by_id(chosen)
     if not other.has("membership_scores"):
         ui.empty("That run has no scores.")

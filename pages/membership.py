@@ -96,10 +96,10 @@ def _choose(run: Run, metrics: pd.DataFrame | None) -> Choice:
     start = f"{100 * default:g}"
     left, right = st.columns([1, 1], vertical_alignment="bottom")
     with left:
-        attack = st.segmented_control(
-            "Attack", attacks, default=attacks[0], key=ATTACK_KEY, bind="query-params",
-            format_func=findings.attack_name, required=True,
-        )  # fmt: skip
+        # Buttons as long as they fit into one line.
+        pick: Any = st.segmented_control if len(attacks) <= 5 else st.selectbox
+        more = {"default": attacks[0], "required": True} if len(attacks) <= 5 else {}
+        attack = pick("Attack", attacks, key=ATTACK_KEY, bind="query-params", format_func=findings.attack_name, **more)
     with right:
         rate = st.segmented_control(
             "Other rows falsely accused, %", list(options), key=FPR_KEY, bind="query-params", required=True,
@@ -121,7 +121,7 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
     with left:
         drawn = figures.Curves(**_curves(run.version("roc"), str(run.path))) if run.has("roc") else None
         if drawn is not None and len(drawn.points):
-            caption = findings.roc_sentence(metrics, len(drawn.points), drawn.realisable)
+            caption = [*findings.roc_sentence(metrics, len(drawn.points), drawn.realisable), _grey(drawn)]
             ui.chart_title(_roc_title(metrics, choice), caption)
             fig = figures.roc_figure(drawn, choice.target_fpr)
             ui.chart(fig, "roc", f"Log-log ROC of {len(metrics['attack'].unique())} attacks. {words.plain(caption)}")
@@ -145,6 +145,12 @@ def _roc_title(metrics: pd.DataFrame, choice: Choice) -> str:
     best = ranked.iloc[0]
     name = findings.attack_name(best["attack"])
     return f"{name} finds {words.percent(best['value'], 0)} while accusing {findings.alarms(choice.target_fpr)} falsely"
+
+
+def _grey(drawn: figures.Curves) -> str:
+    attacks = list(dict.fromkeys(drawn.points["attack"]))
+    quiet = [findings.attack_name(a) for a in attacks if a not in figures.named(attacks)]
+    return f" Grey: {words.listed(quiet)}." if quiet else ""
 
 
 def _left_out(drawn: figures.Curves) -> None:

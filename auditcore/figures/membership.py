@@ -11,17 +11,28 @@ from auditcore.figures.canvas import Canvas
 from auditcore.findings import attack_name, score_number
 from auditcore.words import escape, known, percent
 
-# The same attack has the same colour in every run.
-COLOURS = {"ez": theme.RAISED, "reference": theme.LOWERED, "loss": theme.OCHRE}
-SPARE = (theme.ACCENT, theme.VIOLET, theme.QUIET)
+# The same attack has the same colour in every run; more hues than these cannot be told apart.
+COLOURS = {
+    "ez": theme.RAISED,
+    "reference": theme.LOWERED,
+    "loss": theme.OCHRE,
+    "wbc": theme.VIOLET,
+    "min_k_pp": theme.ACCENT,
+    "lira": theme.ROSE,
+}
+FEW = 5  # up to so many curves all carry their names
 MAX_POINTS = 400  # of one curve; more cannot be told apart on a screen
 FORCED = ("no_errors", "n_zero")
 
 
 def colours(attacks: list[str]) -> dict[str, str]:
-    """One colour per attack, fixed for the known ones."""
-    others = [a for a in attacks if a not in COLOURS]
-    return {**COLOURS, **{a: SPARE[i % len(SPARE)] for i, a in enumerate(others)}}
+    """The colour of each attack; grey for those without one of their own."""
+    return {a: COLOURS.get(a, theme.QUIET) for a in attacks}
+
+
+def named(attacks: list[str]) -> list[str]:
+    """Attacks whose curve carries its name: all of a few, else those with a colour of their own."""
+    return attacks if len(attacks) <= FEW else [a for a in attacks if a in COLOURS]
 
 
 # --- ROC ---
@@ -100,10 +111,11 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
             y=rows["tpr"],
             mode="lines",
             name=escape(attack_name(attack)),
-            line={"color": hues[attack], "width": 3 if attack == attacks[0] else 2, "shape": "hv"},
+            line={"color": hues[attack], "width": _width(attack, attacks), "shape": "hv"},
             hovertemplate=f"<b>{escape(attack_name(attack))}</b><br>falsely accused %{{x:.3%}}<br>"
             "found %{y:.2%}<extra></extra>",
         )
+    starts = {a: y for a, y in starts.items() if a in named(attacks)}
     for attack, y in spread(starts, low, 0.0, gap=16 / (height - 90) * -low).items():
         text = f"<b>{escape(attack_name(attack))}</b>"
         fig.note(text, left, y, xanchor="right", xshift=-7, yanchor="middle", font={"size": 13, "color": hues[attack]})
@@ -116,9 +128,13 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
         fig.note(label, np.log10(target_fpr), 1.0, yref="paper", yanchor="bottom", xanchor="center", font=quiet)
     fig.xaxis(type="log", range=[left, 0], title="other rows falsely accused", **_decades(left))
     fig.yaxis(type="log", range=[low, 0.03], title="training rows found", side="right", **_decades(low))
-    longest = max([len(attack_name(a)) for a in attacks] + [4])
+    longest = max([len(attack_name(a)) for a in named(attacks)] + [4])
     fig.layout["margin"] = {"l": 8 + 8 * longest, "r": 8, "t": 26, "b": 8}
     return fig.figure()
+
+
+def _width(attack: str, attacks: list[str]) -> float:
+    return 3 if attack == attacks[0] else 2 if attack in named(attacks) else 1.25
 
 
 def _decades(low: float) -> dict:

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 RAISED = "#D55E00"  # log-probability raised by fine-tuning; an attacker that finds something
 LOWERED = "#0072B2"  # lowered
 ACCENT = "#128A80"  # the thing selected; what can be clicked
-OCHRE, VIOLET, QUIET = "#9A7B0A", "#8A56B8", "#7A838E"
+OCHRE, VIOLET, QUIET, ROSE = "#9A7B0A", "#8A56B8", "#7A838E", "#B8437F"
 SERIES = (RAISED, LOWERED, ACCENT, OCHRE, VIOLET, QUIET)  # in this order; survives colour-blindness and print
 BUDGET_BAND = "rgba(18, 138, 128, 0.14)"  # within budget
 NULL_BAND = "rgba(122, 131, 142, 0.20)"  # what permuted labels reach

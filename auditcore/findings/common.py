@@ -10,8 +10,9 @@ ATTACK_NAMES = {
     "ez": "EZ",
     "min_k": "Min-K%",
     "min_k_pp": "Min-K%++",
-    "min_k_pp_ref": "Min-K%++ against the reference",
+    "min_k_pp_ref": "Min-K%++ vs. reference",
     "wbc": "WBC",
+    "lira": "LiRA",
     "recall": "ReCaLL",
     "bow": "words alone",
 }

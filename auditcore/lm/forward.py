@@ -21,6 +21,7 @@ Block = tuple[int, torch.Tensor]
 # are long enough for the matrix product's full speed.
 POSITIONS = 1024
 VOCABULARY = 4096
+BODY_TOKENS = 512  # tokens in the body at once on a CPU: enough for full speed there
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 from auditcore.lm.encode import Encoded, batches
 from auditcore.lm.forward import (
-    POSITIONS,
+    BODY_TOKENS,
     Batch,
     Block,
     Head,
@@ -179,8 +179,9 @@ class _Scorer:
         # The token at position t is predicted by the logits one column before it.
         predicting = torch.roll(wanted, -1, dims=1)
         if self.head is not None:
-            # Wide batches go through the body in slices of rows: as fast, and the activations stay small.
-            step = max(1, POSITIONS // batch.ids.shape[1])
+            # On a CPU wide batches go through the body in slices of rows: as fast, and the activations stay small.
+            on_cpu = batch.ids.device.type == "cpu"
+            step = max(1, BODY_TOKENS // batch.ids.shape[1]) if on_cpu else len(batch.ids)
             for start in range(0, len(batch.ids), step):
                 rows = slice(start, start + step)
                 hidden = run_body(self.lm, batch.rows(rows))[predicting[rows]]
