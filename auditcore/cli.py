@@ -53,6 +53,8 @@ def _run(arguments: argparse.Namespace) -> int:
         run = store.create_run(dump_spec(spec), Path(arguments.out) if arguments.out else None)
     if run.status != "done":
         jobs.execute(run, echo=_say)
+    elif arguments.resume:
+        jobs.require_unchanged(run)
     _show_run(run)
     return _gate(run, arguments)
 

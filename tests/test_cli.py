@@ -75,6 +75,21 @@ def test_run_show_list_classify_export(spec, home, capsys) -> None:
         assert written.stat().st_size > 100
 
 
+@pytest.mark.parametrize("what", ["data", "model"])
+def test_a_gate_asked_again_does_not_answer_for_another_checkpoint_or_file(what, spec, home, capsys) -> None:
+    from tests.tiny_models import build_folder
+
+    again = ["run", str(spec), "--out", str(home / "one"), "--resume"]
+    assert cli.main(again) == cli.main(again) == 0
+    if what == "model":
+        build_folder(home / "target", "llama", seed=6)
+    else:
+        (home / "rows.csv").write_text((home / "rows.csv").read_text().replace("fever", "cough"))
+    capsys.readouterr()
+    assert cli.main(again) == 2
+    assert f"{what} changed since it was finished" in capsys.readouterr().err
+
+
 def test_dry_run_runs_nothing(spec, home, capsys) -> None:
     assert cli.main(["run", str(spec), "--dry-run"]) == 0
     out = capsys.readouterr().out

@@ -4,7 +4,7 @@ Model code is imported inside functions only.
 """
 
 from auditcore.jobs.plan import Plan, plan
-from auditcore.jobs.queue import cancel, prepare_resume, queue, resume, submit
+from auditcore.jobs.queue import cancel, prepare_resume, queue, require_unchanged, resume, submit
 from auditcore.jobs.worker import execute
 
-__all__ = ["Plan", "cancel", "execute", "plan", "prepare_resume", "queue", "resume", "submit"]
+__all__ = ["Plan", "cancel", "execute", "plan", "prepare_resume", "queue", "require_unchanged", "resume", "submit"]

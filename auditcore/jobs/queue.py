@@ -18,9 +18,9 @@ from pathlib import Path
 import pandas as pd
 
 from auditcore import store
-from auditcore.errors import RunError
+from auditcore.errors import ModelError, RunError
 from auditcore.jobs.context import CANCEL, Context
-from auditcore.spec import AnySpec, dump_spec
+from auditcore.spec import AnySpec, dump_spec, parse_spec
 from auditcore.store import ACTIVE, Run
 
 PID = "worker.pid"
@@ -49,6 +49,28 @@ def prepare_resume(run: Run) -> None:
         raise RunError(f"Run {run.id} is finished; there is nothing to resume.")
     (run.path / CANCEL).unlink(missing_ok=True)
     run.update(message="")
+
+
+def require_unchanged(run: Run) -> None:
+    """Raise RunError when the rows, vectors or models at a finished run's paths are not those it measured.
+
+    A gate that is asked again must not answer for another checkpoint. What is gone cannot be compared.
+    """
+    from auditcore.datasets.scan import sha256
+    from auditcore.lm.sources import fingerprint
+
+    spec, known = parse_spec(run.manifest["spec"], f"run {run.id}"), run.manifest.get("fingerprints", {})
+    files = {"data": spec.data.path, "vectors": getattr(getattr(spec, "vectors", None), "path", None)}
+    now = {what: sha256(Path(path)) for what, path in files.items() if path and Path(path).is_file()}
+    models = (
+        {"model": (spec.model.source, spec.model.base), "reference": (spec.model.reference, None)} if spec.model else {}
+    )
+    for what, (source, base) in models.items():
+        with contextlib.suppress(ModelError):
+            now |= {what: fingerprint(source, base)} if source else {}
+    changed = [what for what, print in now.items() if known.get(what, print) != print]
+    if changed:
+        raise RunError(f"Run {run.id}: {' and '.join(changed)} changed since it was finished; start a new run.")
 
 
 def cancel(run: Run, patience: float = 10.0) -> None:
