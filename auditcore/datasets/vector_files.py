@@ -29,6 +29,8 @@ def load_vectors(file: VectorFile, example_ids: pd.Series, id_column: str | None
     vectors, ids = readers[path.suffix.lower()](path, file.column, id_column)
     if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
         raise DatasetError(f"{path}: expected numbers of shape rows x width, found {vectors.dtype} {vectors.shape}.")
+    if not vectors.shape[1]:
+        raise DatasetError(f"{path}: vectors of width 0 hold nothing to read a label from.")
     if ids is not None:
         place = pd.Series(np.arange(len(ids)), index=ids)
         if place.index.has_duplicates:

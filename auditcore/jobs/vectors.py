@@ -166,7 +166,7 @@ def _projection(
     parts = []
     for (artifact, layer), array in exported.items():
         chosen = positions[np.isfinite(array[positions]).all(axis=1)]
-        if len(chosen) < 3:
+        if len(chosen) < 3 or array.shape[1] < 2:  # nothing to project
             continue
         pca = PCA(2, random_state=spec.seed)
         points = pca.fit_transform(array[chosen].astype(np.float64))
@@ -177,7 +177,8 @@ def _projection(
                 artifact=artifact, layer=layer, x=points[:, 0], y=points[:, 1], share_x=share_x, share_y=share_y
             )
         )
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    columns = ["example_id", "split", *spec.data.labels, "artifact", "layer", "x", "y", "share_x", "share_y"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
 def _probe(

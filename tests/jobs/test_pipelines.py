@@ -366,6 +366,19 @@ def test_a_model_that_changed_under_a_run_is_noticed(home, pair) -> None:
     assert unfinished.status == "done"
 
 
+def test_vectors_of_one_number_are_audited(home) -> None:
+    rng = np.random.default_rng(0)
+    sex = np.array(["f", "m"])[rng.integers(0, 2, 200)]
+    pd.DataFrame({"sex": sex}).to_csv(home / "labels.csv", index=False)
+    np.save(home / "v.npy", rng.normal(size=(200, 1)) + 9 * (sex == "m")[:, None])
+    data = {"path": str(home / "labels.csv"), "roles": {"label": "sex"}}
+    spec = {"kind": "vectors", "vectors": {"path": str(home / "v.npy")}, "data": data, "probes": ["linear"],
+            "seeds": [0], "permutations": 19, "n_boot": 100}  # fmt: skip
+    run = _run(spec)
+    assert set(run.read("verdicts")["verdict"]) == {"over budget"}
+    assert run.read("projection").empty
+
+
 def test_vectors_that_changed_under_a_run_are_noticed(home) -> None:
     rng = np.random.default_rng(0)
     pd.DataFrame({"sex": np.array(["f", "m"])[rng.integers(0, 2, 200)]}).to_csv(home / "labels.csv", index=False)
