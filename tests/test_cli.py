@@ -63,6 +63,8 @@ def test_run_show_list_classify_export(spec, home, capsys) -> None:
     long = "fever and cough at home " * 20  # too long for a file's name, short enough to be a path
     assert cli.main(["classify", str(home / "one"), long, "--fpr", "0.4"]) == 0
     assert "member" in capsys.readouterr().out
+    assert cli.main(["classify", str(home / "one"), str(home / "gone.txt"), "--fpr", "0.4"]) == 2
+    assert "no such file" in capsys.readouterr().err
     assert cli.main(["classify", str(home / "one"), "a", "--fpr", "0.4"]) == 0
     assert "no evidence" in capsys.readouterr().out
     assert cli.main(["classify", str(home / "one"), str(home / "rows.csv"), "--fpr", "0.4"]) == 0

@@ -72,6 +72,8 @@ def _texts(spec: MembershipSpec, text: str) -> Any:
         roles = {r: c for r, c in spec.data.roles.items() if r in ("text", "prompt", "target", "id")}
         data = spec.data.model_copy(update={"path": str(path), "roles": roles, "format": "auto", "max_rows": None})
         return load_dataset(data, spec.prompt_template)
+    if path is not None and path.suffix.lower() in (".txt", ".md") and len(text.split()) == 1 and not _is_file(path):
+        raise DatasetError(f"{path}: no such file.")  # nobody asks whether a file's name was trained on
     columns = [column for _, column in parse_template(spec.prompt_template) if column]
     if "target" in spec.data.roles or len(columns) > 1:
         needed = ", ".join([*columns, *(["target"] if "target" in spec.data.roles else [])])

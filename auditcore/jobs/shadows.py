@@ -46,6 +46,8 @@ def train_and_score(context: Context, rows: Rows, member: pd.Series, reference: 
         stage = f"shadow {k + 1} of {spec.shadows.count}"
         if not context.finished(stage):
             _one(context, rows, np.flatnonzero(trained[k]), k, stage, reference)
+        if spec.shadows.method == "full":  # also those that a kill left behind
+            shutil.rmtree(_folder(context, k), ignore_errors=True)
     tables = [context.run.read(_table(k)) for k in range(spec.shadows.count)]
     return np.stack([t["mean_logp"].to_numpy(dtype=np.float64) for t in tables]), trained
 
@@ -57,7 +59,6 @@ def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: st
 
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    folder = context.run.path / "shadows" / f"{k + 1:02d}"
     training = _training_spec(spec, reference, spec.seed + k)
     n = len(rows.frame)
     with context.stage(stage) as on_progress:
@@ -68,7 +69,7 @@ def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: st
             train_rows,
             np.empty(0, dtype=np.int64),
             training,
-            folder,
+            _folder(context, k),
             on_step=lambda step, total, _: on_progress(step, total + 1),
         )
         del base
@@ -85,8 +86,10 @@ def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: st
             }
         )
         context.run.write(_table(k), table)
-    if training.method == "full":
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder(context: Context, k: int) -> Path:
+    return context.run.path / "shadows" / f"{k + 1:02d}"
 
 
 def _table(k: int) -> str:

@@ -416,6 +416,13 @@ def test_a_fully_tuned_shadow_stopped_between_training_and_scoring_keeps_its_tra
     jobs.execute(run)
     for name, table in _tables(run).items():
         pd.testing.assert_frame_equal(table, expected[name], obj=name)
+    # Weights that a kill left behind after their stage had ended go too.
+    left = run.path / "shadows" / "01" / "checkpoints"
+    left.mkdir(parents=True)
+    run.update(status="failed", finished_stages=[s for s in run.manifest["finished_stages"] if s != "scores"])
+    jobs.prepare_resume(run)
+    jobs.execute(run)
+    assert not left.exists()
 
 
 KILLER = """
