@@ -90,6 +90,8 @@ def test_a_gate_asked_again_does_not_answer_for_another_checkpoint_or_file(what,
     capsys.readouterr()
     assert cli.main(again) == 2
     assert f"{what} changed since it was finished" in capsys.readouterr().err
+    classify = ["classify", str(home / "one"), "fever and cough at home", "--fpr", "0.4"]
+    assert cli.main(classify) == (2 if what == "model" else 0)  # a threshold belongs to its model
 
 
 def test_dry_run_runs_nothing(spec, home, capsys) -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from auditcore.errors import DatasetError, RunError, SpecError
 from auditcore.jobs import evidence
+from auditcore.jobs.queue import require_unchanged
 from auditcore.spec import MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
@@ -35,6 +36,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     needed = evidence.needs([attack])
     if needed & {"prefixed", "shadows"}:
         raise SpecError(f"attack '{attack}' compares rows of one audit and cannot judge a new text; choose another.")
+    require_unchanged(run, ("model", "reference"))  # the threshold is that of the models it was found with
     dataset = _texts(spec, text)
     ids = dataset.frame["example_id"].tolist()
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)

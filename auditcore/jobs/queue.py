@@ -51,7 +51,7 @@ def prepare_resume(run: Run) -> None:
     run.update(message="")
 
 
-def require_unchanged(run: Run) -> None:
+def require_unchanged(run: Run, only: tuple[str, ...] = ("data", "vectors", "model", "reference")) -> None:
     """Raise RunError when the rows, vectors or models at a finished run's paths are not those it measured.
 
     A gate that is asked again must not answer for another checkpoint. What is gone cannot be compared.
@@ -68,7 +68,7 @@ def require_unchanged(run: Run) -> None:
     for what, (source, base) in models.items():
         with contextlib.suppress(ModelError):
             now |= {what: fingerprint(source, base)} if source else {}
-    changed = [what for what, print in now.items() if known.get(what, print) != print]
+    changed = [what for what, print in now.items() if what in only and known.get(what, print) != print]
     if changed:
         raise RunError(f"Run {run.id}: {' and '.join(changed)} changed since it was finished; start a new run.")
 
