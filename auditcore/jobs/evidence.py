@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from auditcore.errors import DatasetError, SpecError
+from auditcore.errors import DatasetError, ModelError, SpecError
 from auditcore.jobs import cache
 from auditcore.jobs.context import OnProgress
 from auditcore.jobs.rows import ids_hash
@@ -57,15 +57,21 @@ class Pass:
         """Run the model."""
         from auditcore.lm.tokens import token_statistics
 
-        result = token_statistics(
-            model,
-            None,
-            self.encoded,
-            score=self.score,
-            batch_size=spec.batch_size,
-            moments=self.moments,
-            on_batch=on_batch,
-        )
+        try:
+            result = token_statistics(
+                model,
+                None,
+                self.encoded,
+                score=self.score,
+                batch_size=spec.batch_size,
+                moments=self.moments,
+                on_batch=on_batch,
+            )
+        except ModelError as error:
+            if self.name != "prefixed":
+                raise
+            more = f"the prefix of attack 'recall' is {spec.recall_shots} whole rows: lower recall_shots"
+            raise ModelError(f"{error} Here {more}, or leave the attack out.") from error
         names = ["offsets", "position", "token_id", "logp_target", "is_error", "scored"]
         if self.moments:
             names += ["mean_logp", "std_logp"]

@@ -29,6 +29,8 @@ def audit(context: Context) -> None:
     member = _without_duplicates(context, rows, _usable_members(context, rows))
 
     needed = evidence.needs(spec.attacks)
+    if "shadows" in needed:
+        shadows.usable_rows(spec, rows, member)  # said before any work when they are too few
     prefix = evidence.choose_prefix(spec, member, rows.encoded.lengths) if "prefixed" in needed else []
     if prefix:
         member.iloc[prefix] = pd.NA

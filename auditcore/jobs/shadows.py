@@ -32,12 +32,7 @@ def train_and_score(context: Context, rows: Rows, member: pd.Series, reference: 
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
     n = len(rows.frame)
-    pool = np.flatnonzero(member.notna().to_numpy() & (rows.encoded.lengths > 1))
-    if len(pool) < FEWEST_ROWS:
-        raise DatasetError(
-            f"{spec.data.path}: attack 'lira' trains shadow models on rows of known membership; {len(pool)} rows are "
-            f"too few, {FEWEST_ROWS} are the least."
-        )
+    pool = usable_rows(spec, rows, member)
     subjects = subject_codes(rows.frame["group"].iloc[pool].tolist(), len(pool))
     halves = shadow_halves(np.arange(len(pool)) if subjects is None else subjects, spec.shadows.count, spec.seed)
     trained = np.zeros((spec.shadows.count, n), dtype=bool)
@@ -50,6 +45,17 @@ def train_and_score(context: Context, rows: Rows, member: pd.Series, reference: 
             shutil.rmtree(_folder(context, k), ignore_errors=True)
     tables = [context.run.read(_table(k)) for k in range(spec.shadows.count)]
     return np.stack([t["mean_logp"].to_numpy(dtype=np.float64) for t in tables]), trained
+
+
+def usable_rows(spec: MembershipSpec, rows: Rows, member: pd.Series) -> np.ndarray:
+    """Positions of the rows that shadows share out. Raises DatasetError when they are too few, before any work."""
+    pool = np.flatnonzero(member.notna().to_numpy() & (rows.encoded.lengths > 1))
+    if len(pool) < FEWEST_ROWS:
+        raise DatasetError(
+            f"{spec.data.path}: attack 'lira' trains shadow models on rows of known membership; {len(pool)} rows are "
+            f"too few, {FEWEST_ROWS} are the least."
+        )
+    return pool
 
 
 def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: str, reference: str) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from auditcore import jobs, store
-from auditcore.errors import Cancelled, DatasetError, RunError
+from auditcore.errors import Cancelled, DatasetError, ModelError, RunError
 from auditcore.jobs.context import CANCEL
 from auditcore.spec import ATTACKS, dump_spec, parse_spec
 
@@ -170,6 +170,25 @@ def test_recall_scores_the_same_tokens_behind_a_prefix(home, pair) -> None:
         model, None, Encoded([np.array([13, 14, 5, 6, 7])], np.array([5]), no[:1], no[:1])
     ).logp_target[3:]
     np.testing.assert_allclose(found["logp_target"][: found["offsets"][1]][found["scored"][:5]], by_hand, atol=1e-5)
+
+
+def test_lira_with_too_few_rows_is_refused_before_any_model_runs(home, pair) -> None:
+    spec = _membership(home, pair, attacks=["lira"])
+    rows = pd.read_csv(spec["data"]["path"], dtype=str)
+    rows.assign(member="").to_csv(spec["data"]["path"], index=False)
+    run = store.create_run(dump_spec(parse_spec(spec)))
+    with pytest.raises(DatasetError, match="0 rows are too few"):
+        jobs.execute(run)
+    assert not run.has("token_stats")
+
+
+def test_recall_says_that_its_prefix_is_too_long(home, pair) -> None:
+    spec = _membership(home, pair, attacks=["recall"], recall_shots=8)
+    rows = pd.read_csv(spec["data"]["path"], dtype=str)
+    rows["text"] = rows["text"].where(rows.index < len(HOSTILE), rows["text"] + " " + " ".join(WORDS * 3))
+    rows.to_csv(spec["data"]["path"], index=False)
+    with pytest.raises(ModelError, match="lower recall_shots"):
+        _run({**spec, "max_length": 64})
 
 
 def test_recall_needs_enough_nonmembers(home, pair) -> None:
