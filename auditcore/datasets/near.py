@@ -22,11 +22,6 @@ class Crossing:
     exact: np.ndarray
     near: np.ndarray
 
-    @property
-    def any(self) -> np.ndarray:
-        """Rows with either kind of counterpart, bool [n]."""
-        return self.exact | self.near
-
 
 def across_the_line(texts: Sequence[str], member: Any) -> Crossing:
     """Find members and non-members with equal texts (blanks and case aside), or with 80 % of their word triples alike.

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from auditcore.figures.tables import table_html
 from auditcore.findings import attack_name
 from auditcore.words import NONE, escape, known, number, percent, signed
 
@@ -19,10 +20,7 @@ def comparison_table(differences: pd.DataFrame, name_a: str, name_b: str, target
     )
     head = '<th scope="col">attack</th>' + "".join(f'<th scope="col" class="num">{escape(h)}</th>' for h in heads)
     body = "".join(_line(str(attack), rows, target_fpr) for attack, rows in differences.groupby("attack", sort=False))
-    return (
-        f'<div class="ac-scroll"><table class="ac-table at"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-        "</div>"
-    )
+    return table_html(f"<tr>{head}</tr>", body)
 
 
 def _line(attack: str, rows: pd.DataFrame, target_fpr: float) -> str:

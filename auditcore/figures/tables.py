@@ -25,7 +25,7 @@ def attack_table(metrics: pd.DataFrame, target_fpr: float, passes: Mapping[str, 
         '<th scope="col" class="num">AUC</th><th scope="col" class="num">realised</th>'
         '<th scope="col" class="num">passes</th></tr>'
     )
-    return f'<div class="ac-scroll"><table class="ac-table at"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+    return table_html(head, body)
 
 
 def _line(row: dict, auc: pd.DataFrame, hues: dict[str, str], passes: Mapping[str, int], needed: int | None) -> str:
@@ -34,7 +34,7 @@ def _line(row: dict, auc: pd.DataFrame, hues: dict[str, str], passes: Mapping[st
     if known(row["value"]):
         between = percent_interval(row["low"], row["high"])
         spread = between if between != NONE else "too few for an interval"
-        found = f"<b>{percent(row['value'])}</b> {_bar(row, hues[name])}<small>{spread}</small>"
+        found = f"<b>{percent(row['value'])}</b> {bar(row, hues[name])}<small>{spread}</small>"
     else:
         more = f" ({count(needed)} needed)" if needed is not None else ""
         found = f"<small>not resolved by {count(row['n_nonmember'])} non-members{more}</small>"
@@ -50,7 +50,7 @@ def _between(low: object, high: object) -> str:
     return f"{number(low)} to {number(high)}" if known(low) and known(high) else ""
 
 
-def _bar(row: dict, hue: str) -> str:
+def bar(row: dict, hue: str) -> str:
     """A bar from 0 to 100 % with its 95 % interval as a line, no text on it."""
     value = 100 * float(row["value"])
     whisker = ""
@@ -78,8 +78,12 @@ def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
     )
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in columns)
     body = "".join(_probe_line(row, several, budget, n_seeds) for row in rows.to_dict("records"))
-    table = f'<table class="ac-table at"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="ac-scroll">{table}</div>'
+    return table_html(f"<tr>{head}</tr>", body)
+
+
+def table_html(head: str, body: str) -> str:
+    """A table that scrolls sideways on a narrow screen, from rows whose text is escaped."""
+    return f'<div class="ac-scroll"><table class="ac-table at"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
 def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:

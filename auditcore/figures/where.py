@@ -3,6 +3,7 @@
 import pandas as pd
 
 from auditcore.figures import theme
+from auditcore.figures.tables import bar, table_html
 from auditcore.findings import score_number
 from auditcore.words import NONE, count, escape, known, percent
 
@@ -16,15 +17,12 @@ def where_table(shares: pd.DataFrame, title: str) -> str:
     kinds = ("", "num", "", "", "num", "num")
     head = "".join(f'<th scope="col" class="{k}">{escape(h)}</th>' for h, k in zip(heads, kinds, strict=True))
     body = "".join(_line(row, str(shares.columns[0])) for row in shares.to_dict("records"))
-    return (
-        f'<div class="ac-scroll"><table class="ac-table at"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-        "</div>"
-    )
+    return table_html(f"<tr>{head}</tr>", body)
 
 
 def _line(row: dict, by: str) -> str:
     bars = "".join(
-        f'<td class="at-found">{percent(row[key], 0)} {_bar(row[key], hue)}</td>'
+        f'<td class="at-found">{percent(row[key], 0)} {bar(_plain(row[key]), hue)}</td>'
         for key, hue in (("p_share", theme.RAISED), ("n_share", theme.LOWERED))
     )
     ratios = "".join(
@@ -34,6 +32,6 @@ def _line(row: dict, by: str) -> str:
     return f'<tr><th scope="row">{escape(row[by])}</th><td class="num">{count(row["n_tokens"])}</td>{bars}{ratios}</tr>'
 
 
-def _bar(share: object, hue: str) -> str:
-    width = 100 * float(share) if known(share) else 0.0  # type: ignore[arg-type]
-    return f'<span class="at-bar"><i style="width:{width:.2f}%;background:{hue}"></i></span>'
+def _plain(share: float) -> dict:
+    """A value without an interval, as `bar` reads it."""
+    return {"value": share if known(share) else 0.0, "low": None, "high": None}

@@ -6,6 +6,7 @@ One extraction serves every attack that reads nothing else; each pass of a model
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,11 @@ class Pass:
     moments: bool
     score: Literal["target", "all"]
 
+    @cached_property
+    def tokens(self) -> str:
+        """Hash of the token ids: read once, however often the cache is asked."""
+        return ids_hash(self.encoded)
+
     def key(self, spec: MembershipSpec, fingerprint: str, moments: bool) -> str:
         """What decides the numbers: model, tokens, positions, precision, device."""
         from auditcore.lm.load import pick_device
@@ -37,7 +43,7 @@ class Pass:
         return cache.key(
             version=1,
             model=fingerprint,
-            tokens=ids_hash(self.encoded),
+            tokens=self.tokens,
             score=self.score,
             dtype=spec.model.dtype,
             precision=spec.model.precision,
@@ -146,12 +152,18 @@ def _moments(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | N
 
 def mean_per_row(arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Mean log-probability of each row's scored positions, float64 [n]; NaN where there is none."""
-    n = len(arrays["offsets"]) - 1
-    row = np.repeat(np.arange(n), np.diff(arrays["offsets"]))
-    use = arrays["scored"].astype(bool)
-    total = np.bincount(row[use], weights=arrays["logp_target"][use].astype(np.float64), minlength=n)
-    count = np.bincount(row[use], minlength=n)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    from auditcore.membership.attacks import Options, loss
+    from auditcore.membership.scores import Tokens
+
+    tokens = Tokens(
+        offsets=arrays["offsets"],
+        position=arrays["position"],
+        logp_target=arrays["logp_target"],
+        logp_reference=None,
+        is_error=arrays["is_error"],
+        scored=arrays["scored"],
+    )
+    return loss(tokens, Options()).score
 
 
 def scored_texts(spec: MembershipSpec, dataset: Any, encoded: Any, tokenizer: Any) -> list[str]:

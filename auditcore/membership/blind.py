@@ -15,9 +15,8 @@ from auditcore.membership.bootstrap import subject_codes
 from auditcore.membership.roc import attack_metrics
 
 FOLDS = 5
-BELOW_BY = (
-    1.5  # half intervals below 0.5 before rows are called tied: fitted anew, the models spread more than resamples
-)
+# Half intervals below 0.5 before rows are called tied: fitted anew, the models spread more than resamples.
+BELOW_BY = 1.5
 FEWEST = 10  # subjects per class: fewer make no five folds worth a model
 MOST_WORDS = 65_536
 

@@ -1,53 +1,41 @@
 """The part "Beside another run" of the page Remembered rows, on fake runs; and its sentence."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-from streamlit.testing.v1 import AppTest
 
 from auditcore import findings, words
 from tests.fake_runs import membership_run
+from tests.pages.conftest import words_of
 
-ROUTER = str(Path(__file__).resolve().parents[2] / "pages" / "_router.py")
-
-
-def page(run: str, other: str | None = None) -> AppTest:
-    at = AppTest.from_file(ROUTER, default_timeout=60)
-    at.query_params.update({"run": run, **({"with": other} if other else {})})
-    at.switch_page("membership.py")
-    at.run()
-    assert not at.exception
-    return at
+PAGE = "membership.py"
 
 
-def html(at: AppTest) -> str:
-    return "\n".join(part.proto.body for part in at.get("html"))
-
-
-def test_two_runs_side_by_side(home: Path) -> None:
+def test_two_runs_side_by_side(home: Path, open_page: Callable) -> None:
     membership_run(home / "full", rows=1600, tokens=12)
     membership_run(home / "lora", rows=1600, tokens=12, seed=5)
-    at = page("full")
-    assert "Beside another run" in html(at)
-    assert "Differences are paired by row" not in html(at)
-    text = html(page("full", "lora"))
+    at = open_page(PAGE, run="full")
+    assert "Beside another run" in words_of(at)
+    assert "Differences are paired by row" not in words_of(at)
+    text = words_of(open_page(PAGE, run="full", **{"with": "lora"}))
     assert "Differences are paired by row" in text
     assert "not chance" in text or "may be chance" in text
     assert "AUC: full" in text
 
 
-def test_numbered_rows_of_two_files_are_not_paired(home: Path) -> None:
+def test_numbered_rows_of_two_files_are_not_paired(home: Path, open_page: Callable) -> None:
     membership_run(home / "full", rows=200, tokens=12)
     other = membership_run(home / "lora", rows=200, tokens=12, seed=5)
     other.update(data={**other.manifest["data"], "sha256": "1" * 64})
-    text = html(page("full", "lora"))
+    text = words_of(open_page(PAGE, run="full", **{"with": "lora"}))
     assert "cannot be paired" in text
     assert "Differences are paired by row" not in text
 
 
-def test_a_run_that_is_gone_or_of_another_kind_is_not_compared(home: Path) -> None:
+def test_a_run_that_is_gone_or_of_another_kind_is_not_compared(home: Path, open_page: Callable) -> None:
     membership_run(home / "full", rows=200, tokens=12)
-    assert "Differences are paired by row" not in html(page("full", "no such run"))
+    assert "Differences are paired by row" not in words_of(open_page(PAGE, run="full", **{"with": "no such run"}))
 
 
 def line(**changes):
@@ -69,22 +57,22 @@ def test_the_sentence_says_which_difference_is_chance() -> None:
     assert "share no attack" in told(line().iloc[:0])
 
 
-def test_where_the_evidence_lies(home: Path) -> None:
+def test_where_the_evidence_lies(home: Path, open_page: Callable) -> None:
     membership_run(home / "full", rows=400, tokens=12)
-    at = page("full")
-    assert "Where the evidence lies" not in html(at)
+    at = open_page(PAGE, run="full")
+    assert "Where the evidence lies" not in words_of(at)
     next(t for t in at.toggle if t.key == "where").set_value(True).run()
     assert not at.exception
-    text = html(at)
+    text = words_of(at)
     assert "Where the evidence lies" in text
     assert "surprise of the reference" in text
     assert "kind of token" in text
 
 
-def test_where_the_evidence_lies_without_text(home: Path) -> None:
+def test_where_the_evidence_lies_without_text(home: Path, open_page: Callable) -> None:
     membership_run(home / "full", rows=400, tokens=12, store_text="none")
-    at = page("full")
+    at = open_page(PAGE, run="full")
     next(t for t in at.toggle if t.key == "where").set_value(True).run()
     assert not at.exception
-    assert "kind of token" not in html(at)
-    assert "position in the row" in html(at)
+    assert "kind of token" not in words_of(at)
+    assert "position in the row" in words_of(at)
