@@ -18,7 +18,7 @@ def claim(manifest: dict[str, Any], verdicts: pd.DataFrame) -> dict[str, str]:
     KeyError when the manifest has no spec.
     """
     kind = manifest["spec"]["kind"]
-    build = {"membership": _membership, "vectors": _vectors}.get(kind)
+    build = {"membership": _membership, "vectors": _vectors, "sweep": _sweep}.get(kind)
     if build is None:
         return {"audited": "Nothing: fine-tuning makes a model and audits none.", "not_audited": "Everything."}
     audited, not_audited = build(manifest, verdicts)
@@ -48,6 +48,27 @@ def _membership(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
         + f"attackers with {_shadows(spec)}, gradients or other access than log-probabilities; what the model can be "
         "made to recite; error rates for one person (the rates pool all rows); rows of unknown membership; text beyond "
         "the maximum length; any other checkpoint, template or data."
+    )
+    return audited, not_audited
+
+
+def _sweep(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str]:
+    spec, counts = manifest["spec"], manifest.get("counts") or {}
+    rows = ", ".join(
+        counted(int(counts[key]), one)
+        for key, one in (("members", "member"), ("nonmembers", "non-member"))
+        if known(counts.get(key))
+    )
+    methods = listed(list(dict.fromkeys(variant["method"] for variant in spec["variants"])))
+    audited = (
+        "Whether a row was trained on, told from the token log-probabilities of every checkpoint of "
+        f"{counted(len(spec['variants']), 'fine-tuning recipe')} ({methods}) that start from "
+        f"{_print(manifest, 'model', spec['model']['source'])}, on {_data(manifest)}{': ' + rows if rows else ''}, by "
+        f"the attacks {listed(spec['attacks'])}."
+    )
+    not_audited = (
+        "Not audited: other recipes, models and data; one seed per recipe was trained, so intervals hold for these "
+        "checkpoints and say nothing about another training; no checkpoint was cleared or refused."
     )
     return audited, not_audited
 

@@ -51,7 +51,7 @@ ROLES = {
 SPLITS = ("train", "defence_fit", "bal_train", "bal_val", "bal_test")
 VERDICTS = ("within budget", "over budget", "not resolved", "below chance")
 STATUSES = ("ok", "p_zero", "n_zero", "no_errors", "insufficient", "no_evidence")
-KINDS = ("membership", "vectors", "finetune")
+KINDS = ("membership", "vectors", "finetune", "sweep")
 
 SHORT_NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct (Apache-2.0), bundled"}
 
@@ -113,6 +113,15 @@ class DataSpec(_Model):
         """Return the one column that plays `role`, or None."""
         value = self.roles.get(role)
         return value if isinstance(value, str) else None
+
+
+def _validation_rows(value: Any) -> Any:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if (number and 0 <= value < 1) or value in ("unknown", "defence_fit", "bal_train", "bal_val"):
+        return value
+    raise ValueError(
+        f"{value!r} is neither a share of the subjects from 0 up to 1, nor unknown, defence_fit, bal_train, bal_val"
+    )
 
 
 class _Audit(_Model):
@@ -254,6 +263,7 @@ class FinetuneSpec(_Audit):
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     gradient_accumulation: int = Field(default=1, ge=1)
+    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; None keeps `last` and `best` only
     # bf16: matrix products in bfloat16, weights stay float32. auto: bf16 where the hardware has units for it (CUDA,
     # AMX), none elsewhere, where float32 is faster.
     autocast: Literal["auto", "bf16", "none"] = "auto"
@@ -261,20 +271,68 @@ class FinetuneSpec(_Audit):
     validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
     train_splits: tuple[SplitName, ...] = ("train",)  # used when there is no member role
 
-    @field_validator("validation", mode="before")
+    _validation = field_validator("validation", mode="before")(_validation_rows)
+
+
+class VariantSpec(_Model):
+    """Ways to fine-tune in a sweep: where a field holds a list, every combination of the lists is one variant."""
+
+    method: Literal["full", "lora"]
+    rank: list[int] = Field(default_factory=lambda: [16], min_length=1)  # LoRA only; alpha is twice the rank
+    learning_rate: list[float] = Field(min_length=1)
+    epochs: int = Field(default=3, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    dropout: float = Field(default=0.05, ge=0, lt=1)
+    target_modules: list[str] | None = None
+
+    @field_validator("rank", "learning_rate", mode="before")
     @classmethod
-    def _validation(cls, value: Any) -> Any:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if (number and 0 <= value < 1) or value in ("unknown", "defence_fit", "bal_train", "bal_val"):
-            return value
-        raise ValueError(
-            f"{value!r} is neither a share of the subjects from 0 up to 1, nor unknown, defence_fit, bal_train, bal_val"
-        )
+    def _one_or_many(cls, value: Any) -> Any:
+        return value if isinstance(value, list) else [value]
+
+    @field_validator("rank", "learning_rate")
+    @classmethod
+    def _positive(cls, value: list[float]) -> list[float]:
+        if any(v <= 0 for v in value) or len(set(value)) != len(value):
+            raise ValueError(f"{value}: each value must be above 0 and named once")
+        return value
 
 
-AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec
+class SweepSpec(_Audit):
+    """Does the fine-tuning method decide? Several trainings on the same rows, each of their checkpoints audited."""
+
+    kind: Literal["sweep"] = "sweep"
+    model: ModelSpec  # the model before fine-tuning: every variant starts from it and is compared with it
+    variants: list[VariantSpec] = Field(min_length=1)
+    checkpoints_per_epoch: int = Field(default=1, ge=1)
+    validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
+    schedule: Literal["linear", "cosine", "constant"] = "constant"
+    autocast: Literal["auto", "bf16", "none"] = "auto"
+    attacks: list[str] = Field(default_factory=lambda: ["ez", "loss", "reference"], min_length=1)
+    ez_policy: Literal["paper", "official"] = "paper"
+    skip_first: bool = True
+    score: Literal["target", "all"] = "target"
+    target_fprs: list[Fraction] = Field(default_factory=lambda: [0.01, 0.1], min_length=1)
+    n_boot: int = Field(default=2000, ge=100)
+    tolerance: float = Field(default=0.02, gt=0)  # nats per token: how near two validation losses must be to match
+    on_duplicates: Literal["warn", "exclude"] = "warn"
+
+    _validation = field_validator("validation", mode="before")(_validation_rows)
+
+    @field_validator("attacks")
+    @classmethod
+    def _attacks(cls, value: list[str]) -> list[str]:
+        return _known("attack", value, ATTACKS)
+
+
+AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec | SweepSpec
 _ADAPTER: TypeAdapter[AnySpec] = TypeAdapter(Annotated[AnySpec, Field(discriminator="kind")])
-_CLASSES: dict[str, type[_Audit]] = {"membership": MembershipSpec, "vectors": VectorsSpec, "finetune": FinetuneSpec}
+_CLASSES: dict[str, type[_Audit]] = {
+    "membership": MembershipSpec,
+    "vectors": VectorsSpec,
+    "finetune": FinetuneSpec,
+    "sweep": SweepSpec,
+}
 
 
 def parse_template(template: str) -> list[tuple[str, str | None]]:

@@ -114,6 +114,9 @@ def finding(run: Run, read: Read = read_table) -> Sentence:
     """What a run found, in one sentence; empty when it has no result yet."""
     if run.kind == "membership" and run.has("attack_metrics"):
         return findings.membership_finding(read(run, "attack_metrics"))
+    if run.kind == "sweep" and run.has("matched"):
+        sweep, matched = read(run, "sweep"), read(run, "matched")
+        return findings.matched_finding(matched, str(sweep["attack"].iloc[0]), findings.finest_rate(sweep))
     if run.kind == "vectors" and run.has("probe_metrics"):
         metrics = read(run, "probe_metrics")
         best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")

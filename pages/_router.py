@@ -90,7 +90,8 @@ def _fit_to(page: str, runs: pd.DataFrame) -> bool:
     asked = st.query_params.get(ui.RUN_KEY) or st.session_state.get(ui.RUN_KEY)
     if before is None and asked:  # a deep link means the run it names
         return False
-    fitting = runs[(runs["kind"] == page) & (runs["status"] != "broken")]["run_id"]
+    kinds = ("membership", "sweep") if page == "membership" else (page,)
+    fitting = runs[runs["kind"].isin(kinds) & (runs["status"] != "broken")]["run_id"]
     if fitting.empty or asked in set(fitting):
         return False
     st.session_state[ui.OPEN_KEY] = str(fitting.iloc[0])
@@ -113,7 +114,9 @@ def _take_over() -> None:
 
 
 def _short(row) -> str:
-    kind = {"membership": "rows", "vectors": "vectors", "finetune": "fine-tuning"}.get(row.kind, row.kind)
+    kind = {"membership": "rows", "vectors": "vectors", "finetune": "fine-tuning", "sweep": "methods"}.get(
+        row.kind, row.kind
+    )
     return kind if row.status == "done" else f"{kind}, {row.status}"
 
 

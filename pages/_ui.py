@@ -48,7 +48,12 @@ STATUS_HUES = {
     "failed": "error",
     "broken": "error",
 }
-KIND_NAMES = {"membership": "Remembered rows", "vectors": "Exported vectors", "finetune": "Fine-tuning"}
+KIND_NAMES = {
+    "membership": "Remembered rows",
+    "vectors": "Exported vectors",
+    "finetune": "Fine-tuning",
+    "sweep": "Fine-tuning methods",
+}
 
 
 # --- state shared by all pages ---

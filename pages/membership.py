@@ -12,7 +12,7 @@ from auditcore.figures import membership as figures
 from auditcore.figures import tables as html_tables
 from auditcore.figures import tokens as token_figures
 from auditcore.store import Run
-from pages import _live, _membership_compare, _membership_rows, _membership_where, _notes
+from pages import _live, _membership_compare, _membership_rows, _membership_sweep, _membership_where, _notes
 from pages import _ui as ui
 
 TABLES = ("examples", "token_stats", "membership_scores", "blind", "attack_metrics", "roc", "verdicts")
@@ -32,6 +32,9 @@ class Choice:
 def main() -> None:
     """Draw the page for the run chosen in the sidebar."""
     run = ui.current_run()
+    if run is not None and run.kind == "sweep":
+        _membership_sweep.draw(run)
+        return
     if run is None or run.kind != "membership":
         _other(run)
         return

@@ -112,7 +112,7 @@ def _chosen(run: Run, judged: str) -> None:
     if finding:
         ui.text(finding)
     with st.container(horizontal=True, gap="medium"):
-        page = {"vectors": "vectors.py", "membership": "membership.py"}.get(run.kind)
+        page = {"vectors": "vectors.py", "membership": "membership.py", "sweep": "membership.py"}.get(run.kind)
         if page:
             ui.page_link(page, f"Open as {kind.lower()}", run.id)
     left, right = st.columns([1.6, 1], gap="large")

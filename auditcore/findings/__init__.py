@@ -19,6 +19,7 @@ from auditcore.findings.membership import (
     unresolved_notes,
 )
 from auditcore.findings.rows import STATUS_WORDS, called, row_sentence, score_words
+from auditcore.findings.sweep import at_rate, checkpoints_finding, finest_rate, matched_finding
 from auditcore.findings.vectors import (
     POINT_RULE,
     accuracy_sentence,
@@ -44,8 +45,10 @@ __all__ = [
     "accuracy_sentence",
     "alarms",
     "artifact_words",
+    "at_rate",
     "attack_name",
     "called",
+    "checkpoints_finding",
     "claim",
     "comparison_finding",
     "confident_by_class",
@@ -53,7 +56,9 @@ __all__ = [
     "confusion_sentence",
     "excess_sentence",
     "finest_fpr",
+    "finest_rate",
     "gap_sentence",
+    "matched_finding",
     "membership_finding",
     "overall",
     "points",

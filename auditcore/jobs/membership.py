@@ -26,7 +26,7 @@ def audit(context: Context) -> None:
     reference_source(spec)  # said before any work when it is missing
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     rows = load(context, dataset, tokenizer)
-    member = _without_duplicates(context, rows, _usable_members(context, rows))
+    member = without_duplicates(context, rows, _usable_members(context, rows), spec.on_duplicates)
 
     needed = evidence.needs(spec.attacks)
     if "shadows" in needed:
@@ -168,12 +168,12 @@ def _usable_members(context: Context, rows: Rows) -> pd.Series:
     return member.mask(checked.validation, pd.NA)
 
 
-def _without_duplicates(context: Context, rows: Rows, member: pd.Series) -> pd.Series:
+def without_duplicates(
+    context: Context, rows: Rows, member: pd.Series, on_duplicates: Literal["warn", "exclude"]
+) -> pd.Series:
     """Count texts that stand on both sides of the member line (table `duplicates`); set them to unknown if asked to."""
     from auditcore.datasets.near import across_the_line
 
-    spec = context.spec
-    assert isinstance(spec, MembershipSpec)
     if not context.finished("duplicates"):
         with context.stage("duplicates"):
             found = across_the_line(rows.dataset.texts(), member)
@@ -191,7 +191,7 @@ def _without_duplicates(context: Context, rows: Rows, member: pd.Series) -> pd.S
     equal = f"{counts['exact', True]:,} members and {counts['exact', False]:,} non-members have the same text"
     alike = f"{counts['near', True]:,} and {counts['near', False]:,} nearly the same text"
     what = f"{equal} as a row on the other side of the member line, {alike}"
-    if spec.on_duplicates == "exclude":
+    if on_duplicates == "exclude":
         context.warn(f"{what}; they are scored, but left out of every metric.")
         return member.mask(rows.frame["example_id"].isin(table["example_id"]), pd.NA)
     context.warn(

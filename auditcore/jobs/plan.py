@@ -11,7 +11,7 @@ import numpy as np
 
 from auditcore.errors import AuditError, RunError
 from auditcore.jobs.context import readable
-from auditcore.spec import AnySpec, FinetuneSpec, MembershipSpec, VectorsSpec, dump_spec, parse_spec
+from auditcore.spec import AnySpec, FinetuneSpec, MembershipSpec, SweepSpec, VectorsSpec, dump_spec, parse_spec
 
 SAMPLE = 2000  # rows whose tokens are counted; more are scaled up
 
@@ -126,6 +126,8 @@ def plan_here(spec: AnySpec) -> Plan:
         size = (2 * 4 * parameters) if spec.method == "full" else 20_000_000
         notes.append(f"{len(train):,} rows to train on, {len(validation):,} to choose the best checkpoint.")
         return Plan("finetune", rows, tokens, seconds + 20, size, [], [], notes)
+    if isinstance(spec, SweepSpec):
+        return _sweep_plan(spec, dataset, rows, tokens, forward, parameters, notes)
     assert isinstance(spec, VectorsSpec)
     audited, power, extra = _vectors_power(spec, dataset)
     share = audited / max(rows, 1)
@@ -133,6 +135,32 @@ def plan_here(spec: AnySpec) -> Plan:
     seconds = forward * share + 45.0 * fits * len(spec.probes)
     width = 4 * 1024 * audited * len(spec.artifacts) * len(spec.layers)
     return Plan("vectors", audited, int(tokens * share), seconds + 15, width, power, [], notes + extra)
+
+
+def _sweep_plan(
+    spec: SweepSpec, dataset: Any, rows: int, tokens: int, forward: float, parameters: int, notes: list[str]
+) -> Plan:
+    from auditcore.jobs.evidence import needs
+    from auditcore.jobs.sweep import trainings
+    from auditcore.training.rows import select_rows
+
+    variants = trainings(spec)
+    train, validation = select_rows(dataset.frame, next(iter(variants.values())))
+    share, held = len(train) / max(rows, 1), len(validation) / max(rows, 1)
+    per_checkpoint = held + 1.0 + ("lowercase" in needs(spec.attacks))
+    passes, checkpoints, size = 1.0, 0, 0
+    for training in variants.values():
+        kept = training.epochs * spec.checkpoints_per_epoch
+        checkpoints += kept
+        passes += 3.0 * share * training.epochs + kept * per_checkpoint
+        size = max(size, 4 * parameters * (kept + 3) if training.method == "full" else 20_000_000)
+    n_nonmember = int((~dataset.frame["member"].astype("boolean")).fillna(False).sum())
+    points = [_operating_point(f, n_nonmember) for f in spec.target_fprs]
+    notes.append(
+        f"{len(variants)} variants and {checkpoints} checkpoints; {len(train):,} rows to train on, "
+        f"{len(validation):,} that only measure the validation loss."
+    )
+    return Plan("sweep", rows, tokens, passes * forward + 20, size + tokens * 20 * checkpoints, [], points, notes)
 
 
 def _membership_cost(spec: MembershipSpec, known: int, rows: int) -> tuple[float, int, list[str]]:

@@ -21,9 +21,14 @@ _PACKAGES = ("torch", "transformers", "peft", "scikit-learn", "numpy", "duckdb",
 
 def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
     """Run every stage that is not finished yet. Raises AuditError (the run says `failed`) or Cancelled."""
-    from auditcore.jobs import finetune, membership, vectors
+    from auditcore.jobs import finetune, membership, sweep, vectors
 
-    pipelines = {"membership": membership.audit, "vectors": vectors.audit, "finetune": finetune.train}
+    pipelines = {
+        "membership": membership.audit,
+        "vectors": vectors.audit,
+        "finetune": finetune.train,
+        "sweep": sweep.audit,
+    }
     with run.lock():
         (run.path / PID).write_text(str(os.getpgrp()))
         try:

@@ -16,7 +16,12 @@ from auditcore.verdict import MEANINGS, SYMBOLS
 from auditcore.words import escape, isolated, sentence_html
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-_TITLES = {"membership": "Remembered rows", "vectors": "Exported vectors", "finetune": "Fine-tuning"}
+_TITLES = {
+    "membership": "Remembered rows",
+    "vectors": "Exported vectors",
+    "finetune": "Fine-tuning",
+    "sweep": "Fine-tuning methods",
+}
 
 
 def html_report(run: Run) -> str:
@@ -87,6 +92,8 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
     made: list[tuple[str, bool]] = []
     if run.kind == "membership" and run.has("roc") and run.has("attack_metrics"):
         made.append(_roc(run))
+    if run.kind == "sweep" and run.has("sweep"):
+        made += _sweep(run)
     if run.has("training_log"):
         made.append(_training(run))
     if run.kind == "vectors" and run.has("probe_metrics"):
@@ -115,6 +122,22 @@ def _training(run: Run) -> tuple[str, bool]:
     text = words.plain(training_finding(log, best))
     body = _plot(loss_figure(log, best), "loss") if len(log) else ""
     return _section("Loss while it was fine-tuned", body, text), bool(body)
+
+
+def _sweep(run: Run) -> list[tuple[str, bool]]:
+    from auditcore import findings
+    from auditcore.figures.sweep import loss_figure, steps_figure, sweep_table
+
+    sweep, matched = run.read("sweep"), run.read("matched")
+    rate, made = findings.finest_rate(sweep), []
+    for number, attack in enumerate(dict.fromkeys(sweep["attack"])):
+        rows, name = findings.at_rate(sweep, attack, rate), findings.attack_name(attack)
+        over, equal = findings.checkpoints_finding(rows, attack, rate), findings.matched_finding(matched, attack, rate)
+        body = _plot(steps_figure(rows, rate), f"steps-{number}") + sweep_table(rows, rate)
+        made.append((_section(f"{name}: leakage over training", body, words.plain(over)), True))
+        body = _plot(loss_figure(rows, matched, rate), f"equal-{number}")
+        made.append((_section(f"{name}: leakage at the same validation loss", body, words.plain(equal)), True))
+    return made
 
 
 def _artifacts(run: Run, best: pd.DataFrame, attribute: str, number: int) -> tuple[str, bool]:

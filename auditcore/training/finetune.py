@@ -74,9 +74,10 @@ def finetune(
     target's tokens; the loss of a step is the mean over its tokens. `best` has the lowest validation loss (float32, no
     autocast, mean over tokens), measured after every epoch and every `validate_every` steps; without validation rows it
     is `last`. example_ids, text_hashes: names and SHA-256 of all rows of `encoded`, recorded in each checkpoint as
-    trained_on.parquet. on_step(step, total_steps, log row) is called after every optimiser step. A state to resume from
-    is written to out/state every `state_seconds`, or less often where writing would take more than 5 % of the time (0 =
-    after every step).
+    trained_on.parquet. Every spec.checkpoint_every steps and at the end, a checkpoint step-<number> is kept beside them
+    and its validation loss measured. on_step(step, total_steps, log row) is called after every optimiser step. A state
+    to resume from is written to out/state every `state_seconds`, or less often where writing would take more than 5 %
+    of the time (0 = after every step).
 
     Full fine-tuning changes lm.model in place; LoRA leaves it as it was. Raises DatasetError (nothing to learn),
     SpecError, ModelError (out of memory, no such module) and RunError (loss not finite, disk full, foreign state).

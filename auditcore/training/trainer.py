@@ -121,11 +121,15 @@ class Trainer:
                 steps = self.task.epoch(epoch)
             row = self._step(step, steps[place])
             ended = place + 1 == per_epoch or step + 1 == total
-            if ended or (validate_every and (step + 1) % validate_every == 0):
+            every = self.spec.checkpoint_every
+            kept = every is not None and ((step + 1) % every == 0 or step + 1 == total)
+            if ended or kept or (validate_every and (step + 1) % validate_every == 0):
                 row["validation_loss"] = self._validate(step + 1)
             self.progress["log"].append(row)
-            if ended or row["validation_loss"] is not None:
-                self._keep(step + 1, row["validation_loss"], total)
+            if ended or kept or row["validation_loss"] is not None:
+                self._keep(step + 1, row["validation_loss"], total, always=kept)
+            if kept:
+                link(self.last, self.last.parent / f"step-{step + 1:06d}")
             if step + 1 < total:
                 self._save_state(step + 1, state_seconds)
             if on_step:
@@ -186,12 +190,12 @@ class Trainer:
             raise self._not_finite("validation loss", step)
         return value
 
-    def _keep(self, step: int, validation_loss: float | None, total: int) -> None:
+    def _keep(self, step: int, validation_loss: float | None, total: int, always: bool = False) -> None:
         best = self.progress["best_loss"]
         improved = validation_loss is not None and (best is None or validation_loss < best)
         if improved or (step == total and validation_loss is None):
             self.progress.update(best_loss=validation_loss, best_step=step)
-        if not improved and step < total and time.monotonic() - self.kept_at < _KEEP_LAST_EVERY:
+        if not (improved or always) and step < total and time.monotonic() - self.kept_at < _KEEP_LAST_EVERY:
             return
         names = self.task.names
         table = None if names is None else trained_on_table(*names, self.task.seen(step), self.task.validation)
