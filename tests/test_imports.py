@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "spec": {"errors"},
     "verdict": {"errors", "spec"},
     "store": {"errors"},
+    "frontier": {"errors"},
     "datasets": {"errors", "spec", "datasets"},
     "lm": {"errors", "spec", "lm"},
     "leakage": {"errors", "spec", "verdict", "leakage"},
@@ -54,6 +55,7 @@ MAY_IMPORT = {
     },
 }
 NO_TORCH = {
+    "frontier",
     "errors",
     "spec",
     "verdict",
