@@ -14,7 +14,7 @@ import pandas as pd
 
 from auditcore import findings, store, summary
 from auditcore.errors import AuditError, RunError, SpecError, did_you_mean
-from auditcore.spec import ROLES, DataSpec, dump_spec, load_spec
+from auditcore.spec import CORPORA, ROLES, SEQUENCES, UNITS, DataSpec, dump_spec, load_spec, parse_data
 from auditcore.words import Sentence, harmless
 
 FORMATS = ("html", "parquet", "csv", "duckdb")
@@ -126,6 +126,32 @@ def _roles(pairs: Sequence[str]) -> dict[str, str | list[str]]:
         columns = column.split(",")
         roles[role] = columns if len(columns) > 1 else column
     return roles
+
+
+def _import(arguments: argparse.Namespace) -> None:
+    from auditcore.datasets import importers
+
+    out = Path(arguments.out)
+    if out.suffix.lower() != ".parquet":
+        raise SpecError(f"--out {out}: rows are written as Parquet; call the file {out.with_suffix('.parquet')}.")
+    fields = ("name", "sequences", "unit", "length", "members", "nonmembers", "validation", "split", "seed")
+    chosen = {k: v for k in fields if (v := getattr(arguments, k)) is not None}
+    chosen |= {"clean": arguments.clean, "keep_spacing": arguments.keep_spacing}
+    data = parse_data(
+        {"path": arguments.path, "corpus": chosen, "max_rows": arguments.max_rows, "format": arguments.format}
+    )
+    tokens = None
+    if data.corpus is not None and data.corpus.unit == "tokens" and arguments.model:
+        from auditcore.jobs.corpus import tokens_of
+
+        tokens = tokens_of(arguments.model)
+    imported = importers.import_rows(data, tokens, download=arguments.download)
+    importers.write_rows(imported, out)
+    for note in imported.notes:
+        _say(note)
+    _say(
+        f"Wrote {out}. In a spec:\n  data: {{path: {out}, roles: {{text: text, member: member, group: group, id: id}}}}"
+    )
 
 
 def _list(_: argparse.Namespace) -> None:
@@ -251,6 +277,27 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--model", metavar="SOURCE", help="count tokens with this model's tokenizer")
     check.add_argument("--template", help='the text of a row, as in "{title}. {description}"')
     check.add_argument("--max-length", type=int, default=512, metavar="TOKENS")
+
+    imports = command("import", _import, "make rows from a public corpus that lies on this machine")
+    imports.add_argument("name", metavar="CORPUS", help=", ".join(CORPORA))
+    imports.add_argument(
+        "path", metavar="PATH", help="CSV, JSON Lines, Parquet or text file, a folder, or hub:owner/name"
+    )
+    imports.add_argument("--out", metavar="ROWS.parquet", required=True)
+    imports.add_argument("--sequences", help="; ".join(f"{k}: {v}" for k, v in SEQUENCES.items()))
+    imports.add_argument("--unit", help="; ".join(f"{k}: {v}" for k, v in UNITS.items()))
+    imports.add_argument("--length", type=int, help="units in a sequence (default 128)")
+    imports.add_argument("--members", type=int, metavar="N", help="default: half of the documents")
+    imports.add_argument("--nonmembers", type=int, metavar="N")
+    imports.add_argument("--validation", type=int, metavar="N", help="sequences of unknown membership (default 0)")
+    imports.add_argument("--split", metavar="WORD", help="of a folder: files whose name holds this word, as in train")
+    imports.add_argument("--seed", type=int, metavar="N")
+    imports.add_argument("--max-rows", type=int, metavar="N", help="read the first rows only")
+    imports.add_argument("--format", choices=("auto", "csv", "tsv", "jsonl", "parquet"), default="auto")
+    imports.add_argument("--model", metavar="SOURCE", help="whose tokens are counted, with --unit tokens")
+    imports.add_argument("--clean", action="store_true", help="ag_news: undo HTML entities and backslashes")
+    imports.add_argument("--keep-spacing", action="store_true", help="words: keep white space as it is written")
+    imports.add_argument("--download", action="store_true", help="fetch a hub id; without it nothing is fetched")
 
     command("list", _list, "list the runs")
     for name, function, words in (("show", _show, "show a run's verdicts"), ("cancel", _cancel, "stop a working run")):

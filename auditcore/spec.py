@@ -53,6 +53,23 @@ VERDICTS = ("within budget", "over budget", "not resolved", "below chance")
 STATUSES = ("ok", "p_zero", "n_zero", "no_errors", "insufficient", "no_evidence")
 KINDS = ("membership", "vectors", "finetune", "sweep")
 
+CORPORA = {
+    "ag_news": "AG News: title and description, or one column text",
+    "xsum": "XSum: the BBC article, column document",
+    "wikitext": "WikiText: lines of text, articles told apart by their headings",
+    "code": "source code: one file a row (column code, content or text), or a folder of source files",
+}
+SEQUENCES = {
+    "whole": "every document as it is",
+    "joined": "documents after one another until `length` is reached; what is left of the last one is dropped",
+    "cut": "every document cut into consecutive pieces; a shorter end is dropped",
+    "last": "the end of every document; shorter documents are dropped",
+}
+UNITS = {
+    "words": "runs without white space, joined by one blank (the paper's code does so)",
+    "tokens": "tokens of the model, without special ones; the text stays as it is written",
+}
+
 SHORT_NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct (Apache-2.0), bundled"}
 
 SplitName = Literal["train", "defence_fit", "bal_train", "bal_val", "bal_test"]
@@ -82,10 +99,42 @@ class ModelSpec(_Model):
         raise ValueError(f"'{value}' is not a device: use auto, cpu, cuda, cuda:N or mps")
 
 
+class CorpusSpec(_Model):
+    """How to make rows from a public corpus: sequences of one length, whole documents drawn for members or others."""
+
+    name: str
+    sequences: str | None = None  # None: joined for ag_news and xsum, cut for wikitext, last for code
+    unit: str = "words"
+    length: int = Field(default=128, ge=2)  # units in a sequence
+    members: int | None = Field(default=None, gt=0)  # None: the documents that are left, half and half
+    nonmembers: int | None = Field(default=None, gt=0)
+    validation: int = Field(default=0, ge=0)  # sequences of unknown membership, to choose a checkpoint with
+    split: str | None = None  # of a folder or a hub id: the files whose name holds this word
+    clean: bool = False  # ag_news: HTML entities and backslashes turned into what they stand for
+    keep_spacing: bool = False  # words: white space as it is written, line breaks and indentation too
+    seed: int = 0
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        return _one_of("corpus", value, CORPORA)
+
+    @field_validator("sequences")
+    @classmethod
+    def _sequences(cls, value: str | None) -> str | None:
+        return None if value is None else _one_of("kind of sequences", value, SEQUENCES)
+
+    @field_validator("unit")
+    @classmethod
+    def _unit(cls, value: str) -> str:
+        return _one_of("unit", value, UNITS)
+
+
 class DataSpec(_Model):
     """Which rows, and which column plays which role."""
 
     path: str
+    corpus: CorpusSpec | None = None  # path is a corpus, and rows (text, member, group, id) are made from it first
     roles: dict[str, str | list[str]] = Field(default_factory=dict)
     split_map: dict[str, SplitName] = Field(default_factory=dict)  # the file's own split names -> ours
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
@@ -102,6 +151,12 @@ class DataSpec(_Model):
             if not column:
                 raise ValueError(f"role '{role}' names no column")
         return value
+
+    @model_validator(mode="after")
+    def _own_roles(self) -> "DataSpec":
+        if self.corpus is not None and (self.roles or self.split_map):
+            raise ValueError("rows made from a corpus bring their roles (text, member, group, id); leave roles out")
+        return self
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -368,6 +423,14 @@ def parse_spec(raw: Any, where: str = "spec") -> AnySpec:
         raise SpecError(_explain(error, where, _CLASSES[kind])) from None
 
 
+def parse_data(raw: dict[str, Any], where: str = "data") -> DataSpec:
+    """Validate the `data` part of a spec alone. Raises SpecError like parse_spec."""
+    try:
+        return DataSpec.model_validate(raw)
+    except ValidationError as error:
+        raise SpecError(_explain(error, where, DataSpec)) from None
+
+
 def load_spec(path: str | Path) -> AnySpec:
     """Read one YAML or JSON document. Raises SpecError when it is missing, not one document, or wrong."""
     path = Path(path)
@@ -395,16 +458,21 @@ def dump_spec(spec: AnySpec) -> dict[str, Any]:
     return json.loads(spec.model_dump_json())
 
 
+def _one_of(what: str, value: str, known: dict[str, str]) -> str:
+    if value not in known:
+        raise ValueError(f"{what} '{value}' is unknown.{did_you_mean(value, known)}")
+    return value
+
+
 def _known(what: str, values: list[str], known: dict[str, str]) -> list[str]:
     for value in values:
-        if value not in known:
-            raise ValueError(f"{what} '{value}' is unknown.{did_you_mean(value, known)}")
+        _one_of(what, value, known)
     if len(set(values)) != len(values):
         raise ValueError(f"{what} named twice in {values}")
     return values
 
 
-def _explain(error: ValidationError, where: str, cls: type[_Audit]) -> str:
+def _explain(error: ValidationError, where: str, cls: type[BaseModel]) -> str:
     first = error.errors()[0]
     # The discriminator's tag stands first in the location.
     path = [str(part) for part in first["loc"] if part not in KINDS or part == first["loc"][-1]]

@@ -94,6 +94,25 @@ def test_a_gate_asked_again_does_not_answer_for_another_checkpoint_or_file(what,
     assert cli.main(classify) == (2 if what == "model" else 0)  # a threshold belongs to its model
 
 
+def test_import_makes_rows_that_a_check_and_a_run_can_read(home, tiny_llama, capsys) -> None:
+    lines = [" ".join([WORDS[k % 10], WORDS[k // 10 % 10], WORDS[k // 100 % 10]]) for k in range(120)]
+    (home / "news.txt").write_text("\n".join(lines))
+    ask = ["import", "ag_news", str(home / "news.txt"), "--length", "6", "--seed", "2"]
+    assert cli.main([*ask, "--out", str(home / "rows.parquet"), "--members", "20", "--nonmembers", "20"]) == 0
+    said = capsys.readouterr().out
+    assert "40 sequences of 6 words (joined): 20 members, 20 non-members" in said
+    assert "roles: {text: text, member: member, group: group, id: id}" in said
+    roles = ["text=text", "member=member", "group=group", "id=id"]
+    assert cli.main(["check", str(home / "rows.parquet"), *(x for r in roles for x in ("--role", r))]) == 0
+    capsys.readouterr()
+    assert cli.main([*ask, "--out", str(home / "rows.csv")]) == 2
+    assert "call the file" in capsys.readouterr().err
+    assert cli.main([*ask, "--unit", "tokens", "--out", str(home / "t.parquet")]) == 2
+    assert "needs a model" in capsys.readouterr().err
+    assert cli.main([*ask, "--unit", "tokens", "--model", str(tiny_llama), "--out", str(home / "t.parquet")]) == 0
+    assert (pd.read_parquet(home / "t.parquet")["tokens"] == 6).all()
+
+
 def test_dry_run_runs_nothing(spec, home, capsys) -> None:
     assert cli.main(["run", str(spec), "--dry-run"]) == 0
     out = capsys.readouterr().out

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.datasets.guess import Guess, guess_roles
+from auditcore.datasets.importers import import_notes
 from auditcore.datasets.tables import Table, column_index, open_table, read_table
 from auditcore.errors import DatasetError, did_you_mean
 from auditcore.spec import ROLES, SPLITS, DataSpec, parse_template
@@ -120,7 +121,7 @@ def load_dataset(data: DataSpec, template: str | None) -> Dataset:
     """
     plan = plan_columns(data, template)
     raw = read_table(plan.table, plan.columns, limit=data.max_rows)
-    notes = []
+    notes = import_notes(plan.table.path) if plan.table.format == "parquet" else []
     if len(raw) < plan.table.n_rows:
         notes.append(f"Only the first {len(raw):,} of {plan.table.n_rows:,} rows are used (max_rows).")
     fields = {name: _texts(raw[column]) for name, column in plan.fields.items()}

@@ -55,7 +55,7 @@ def open_table(path: str | Path, format: str = "auto") -> Table:
     Raises DatasetError naming file, row (1 = first data row) and column.
     """
     path = Path(path)
-    _must_exist(path)
+    must_exist(path)
     format = _format(path) if format == "auto" else format
     if format not in FORMATS:
         raise DatasetError(f"{path}: '{format}' is not a format.{did_you_mean(format, FORMATS)}")
@@ -315,7 +315,8 @@ def _format(path: Path) -> str:
     raise DatasetError(f"{path}: cannot tell the format from the name; use {known} or name data.format.{hint}")
 
 
-def _must_exist(path: Path) -> None:
+def must_exist(path: Path) -> None:
+    """Raise DatasetError unless `path` is a file; the message names the nearest file beside it."""
     if path.is_file():
         return
     if path.is_dir():

@@ -11,6 +11,7 @@ import numpy as np
 
 from auditcore.errors import AuditError, RunError
 from auditcore.jobs.context import readable
+from auditcore.jobs.corpus import plain_data
 from auditcore.spec import AnySpec, FinetuneSpec, MembershipSpec, SweepSpec, VectorsSpec, dump_spec, parse_spec
 
 SAMPLE = 2000  # rows whose tokens are counted; more are scaled up
@@ -101,6 +102,7 @@ def plan_here(spec: AnySpec) -> Plan:
     from auditcore.datasets.roles import load_dataset
     from auditcore.jobs.evidence import needs
 
+    spec = plain_data(spec)
     given = isinstance(spec, VectorsSpec) and spec.model is None
     dataset = load_dataset(spec.data, None if given else spec.prompt_template)
     rows = len(dataset.frame)

@@ -20,6 +20,7 @@ import pandas as pd
 from auditcore import store
 from auditcore.errors import ModelError, RunError
 from auditcore.jobs.context import CANCEL, Context
+from auditcore.jobs.corpus import plain_data
 from auditcore.spec import AnySpec, dump_spec, parse_spec
 from auditcore.store import ACTIVE, Run
 
@@ -60,7 +61,7 @@ def require_unchanged(run: Run, only: tuple[str, ...] = ("data", "vectors", "mod
     from auditcore.lm.sources import fingerprint
 
     spec, known = parse_spec(run.manifest["spec"], f"run {run.id}"), run.manifest.get("fingerprints", {})
-    files = {"data": spec.data.path, "vectors": getattr(getattr(spec, "vectors", None), "path", None)}
+    files = {"data": plain_data(spec).data.path, "vectors": getattr(getattr(spec, "vectors", None), "path", None)}
     now = {what: sha256(Path(path)) for what, path in files.items() if path and Path(path).is_file()}
     models = (
         {"model": (spec.model.source, spec.model.base), "reference": (spec.model.reference, None)} if spec.model else {}

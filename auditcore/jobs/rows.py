@@ -55,11 +55,12 @@ def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[st
         if known != dataset.sha256:
             raise DatasetError(f"{spec.data.path}: has changed since this run began; start a new run.")
         return rows
+    named = context.run.manifest["spec"]["data"]["path"]  # the corpus, where rows were made from one
     with context.stage("rows", n):
         context.run.write("examples", frame)
         notes = [*dataset.notes, *more_notes, *_cuts(rows, spec.max_length)]
         context.record(
-            data={"path": spec.data.path, "sha256": dataset.sha256, "rows": n, "notes": notes},
+            data={"path": named, "sha256": dataset.sha256, "rows": n, "notes": notes},
             counts={"rows": n, "tokens": int(frame["n_tokens"].sum()), "truncated": int(frame["truncated"].sum())},
             fingerprints={
                 "data": dataset.sha256,

@@ -12,6 +12,7 @@ from pathlib import Path
 from auditcore import __version__, store
 from auditcore.errors import AuditError, Cancelled
 from auditcore.jobs.context import Context
+from auditcore.jobs.corpus import plain_data
 from auditcore.jobs.queue import PID, turn
 from auditcore.spec import parse_spec
 from auditcore.store import Run
@@ -38,6 +39,7 @@ def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
                 threads = spec.threads or _cores()
                 os.environ.setdefault("OMP_NUM_THREADS", str(threads))
                 run.update(status="running", started=store.now(), versions=_versions(), message="", threads=threads)
+                context.spec = plain_data(spec)
                 pipelines[spec.kind](context)
                 run.update(status="done", finished=store.now(), message="")
         except (Cancelled, KeyboardInterrupt):
