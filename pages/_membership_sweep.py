@@ -4,6 +4,7 @@ import streamlit as st
 
 from auditcore import findings, words
 from auditcore.figures import sweep as figures
+from auditcore.figures import tokens as token_figures
 from auditcore.store import Run
 from pages import _live, _notes
 from pages import _ui as ui
@@ -30,6 +31,7 @@ def draw(run: Run) -> None:
         "Attack", attacks, key="attack", bind="query-params", format_func=findings.attack_name
     )  # fmt: skip
     attack = attack if attack in attacks else attacks[0]
+    st.html(token_figures.style())
     with spot:
         ui.head("Remembered rows, by fine-tuning method", findings.matched_finding(matched, attack, rate))
         ui.run_warnings(run)
