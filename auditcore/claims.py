@@ -84,7 +84,10 @@ def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str
     labels = [label] if isinstance(label, str) else list(label)
     if spec.get("model"):
         layers = sorted({int(v) for v in verdicts["layer"].dropna()}) if len(verdicts) else spec["layers"]
-        what = f"{listed(spec['artifacts'])} at layer {listed([str(v) for v in layers])}"
+        last_k = f"last_k_mean (last {spec.get('last_k')} tokens)"
+        artifacts = [last_k if a == "last_k_mean" else a for a in spec["artifacts"]]
+        depth = "every layer" if layers == "all" else f"layer {listed([str(v) for v in layers])}"
+        what = f"{listed(artifacts)} at {depth}"
         origin = (
             f" of {_print(manifest, 'model', spec['model']['source'])} "
             f"(template {_print(manifest, 'template', spec.get('template'))})"
@@ -97,11 +100,11 @@ def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str
         f"Sensitive label {listed(labels)}, read from {what}{origin}, on {_data(manifest)}{subjects}, by the probes "
         f"{probes} ({seeds}): {_lines(verdicts, 'LeakageGap')}."
     )
-    artifacts = [a for a in ARTIFACTS if a not in spec["artifacts"]] if spec.get("model") else []
+    left = [a for a in ARTIFACTS if a not in spec["artifacts"]] if spec.get("model") else []
     probes_left = [p for p in PROBES if p not in spec["probes"]]
     not_audited = (
         "Not audited: "
-        + (f"the artifacts {listed(artifacts)}; " if artifacts else "")
+        + (f"the artifacts {listed(left)}; " if left else "")
         + (f"the probes {listed(probes_left)}; " if probes_left else "")
         + "other layers, checkpoints, templates and attributes; the generated text; attackers stronger than these "
         "probes or holding other data about the same people; populations unlike this one."

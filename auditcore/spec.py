@@ -19,6 +19,10 @@ ARTIFACTS = {
     "lasttok": "hidden state of the last prompt token, before decoding",
     "meanpool": "mean of the hidden states over the prompt's tokens",
     "concat": "lasttok and meanpool side by side: what a party holding both has",
+    "firsttok": "hidden state of the first prompt token, which in a causal model has read no other",
+    "maxpool": "largest value of each dimension over the prompt's tokens",
+    "weighted_mean": "mean with weights that grow with the position (SGPT, arXiv 2202.08904)",
+    "last_k_mean": "mean of the hidden states over the last tokens of the prompt (last_k, 8 by default)",
 }
 PROBES = {
     "linear": "multinomial logistic regression on standardised vectors, C chosen on an inner split",
@@ -271,13 +275,23 @@ class VectorsSpec(_Audit):
     model: ModelSpec | None = None
     vectors: VectorFile | None = None
     artifacts: list[str] = Field(default_factory=lambda: ["lasttok", "meanpool"], min_length=1)
-    layers: list[int] = Field(default_factory=lambda: [-1], min_length=1)  # -1 = after the final norm
+    # -1 = after the final norm; all = every one, from the embeddings (0) to there
+    layers: list[int] | Literal["all"] = Field(default_factory=lambda: [-1])
+    last_k: int = Field(default=8, ge=1)  # tokens in the artifact last_k_mean
     probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
     defences: list[str] = Field(default_factory=lambda: ["none"], min_length=1)
     seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     budget: float = Field(default=0.025, gt=0, lt=1)
     permutations: int = Field(default=199, ge=19)
     n_boot: int = Field(default=2000, ge=100)
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _layers(cls, value: Any) -> Any:
+        whole = isinstance(value, list) and value and all(type(layer) is int for layer in value)
+        if whole or value == "all":
+            return value
+        raise ValueError(f"{value!r} is neither a list of whole numbers, such as [0, 15, -1], nor all")
 
     @field_validator("artifacts")
     @classmethod

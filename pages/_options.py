@@ -28,7 +28,11 @@ def _vectors_options() -> dict[str, Any]:
     with right:
         probes = _many("Attackers", PROBES, ["linear", "mlp"], "setup_probes")
         layers = st.text_input(
-            "Layers", "-1", key="setup_layers", help="Comma-separated; -1 is after the final norm.", **STAY
+            "Layers",
+            "-1",
+            key="setup_layers",
+            help="Comma-separated; -1 is after the final norm, 0 the embeddings; or all.",
+            **STAY,
         )
     with st.expander("More options"):
         a, b, c = st.columns(3)
@@ -38,6 +42,7 @@ def _vectors_options() -> dict[str, Any]:
             permutations = _whole("Permutations of the null band", 199, 19, "setup_permutations")
         with c:
             n_boot = _whole("Bootstrap resamples", 2000, 100, "setup_boot")
+        last_k = _whole("Tokens in last_k_mean", 8, 1, "setup_last_k") if "last_k_mean" in artifacts else None
         common = _common()
     chosen = {
         "artifacts": artifacts,
@@ -46,7 +51,9 @@ def _vectors_options() -> dict[str, Any]:
         "permutations": permutations,
         "n_boot": n_boot,
     }
-    return {**chosen, "layers": _numbers(layers), "seeds": _numbers(seeds), **common}
+    depth = "all" if layers.strip().lower() == "all" else _numbers(layers)
+    chosen |= {"last_k": last_k} if last_k else {}
+    return {**chosen, "layers": depth, "seeds": _numbers(seeds), **common}
 
 
 def _membership_options() -> dict[str, Any]:

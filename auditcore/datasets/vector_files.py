@@ -1,8 +1,10 @@
 """Vectors the user already has. In: a Parquet, npy or safetensors file, and its rows' ids. Out: a float32 matrix.
 
-Nothing is unpickled, and no model is needed.
+Nothing is unpickled, and no model is needed. Also the files a run keeps its own vectors in: one safetensors file with
+one float32 tensor `vectors`, written and read in place, so that more of them than fit into memory can be worked on.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,34 @@ def load_vectors(file: VectorFile, example_ids: pd.Series, id_column: str | None
             f"{path}: {len(vectors):,} vectors for {len(example_ids):,} rows; give both an id column, or equal numbers."
         )
     return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def create_vectors(path: Path, shape: tuple[int, int]) -> np.ndarray:
+    """Make the file and return its tensor to be filled, float32 [n, width], backed by the disk."""
+    end = 4 * shape[0] * shape[1]
+    header = json.dumps({"vectors": {"dtype": "F32", "shape": list(shape), "data_offsets": [0, end]}}).encode()
+    header += b" " * (-len(header) % 8)
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + end)
+    if not end:
+        return np.zeros(shape, dtype=np.float32)
+    return np.memmap(path, dtype="<f4", mode="r+", offset=8 + len(header), shape=shape)
+
+
+def open_vectors(path: Path) -> np.ndarray:
+    """Return the tensor of a file made by `create_vectors`, read-only, backed by the disk. Raises DatasetError."""
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            known = json.loads(file.read(min(length, 1 << 20)))["vectors"]
+        if known["dtype"] != "F32" or known["data_offsets"][0] != 0:
+            raise ValueError("not a float32 tensor")
+        if not known["data_offsets"][1]:
+            return np.zeros(known["shape"], dtype=np.float32)
+        return np.memmap(path, dtype="<f4", mode="r", offset=8 + length, shape=tuple(known["shape"]))
+    except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError) as error:
+        raise DatasetError(f"{path}: the vectors cannot be read ({error}).") from None
 
 
 def _parquet(path: Path, column: str | None, id_column: str | None) -> tuple[np.ndarray, Any]:

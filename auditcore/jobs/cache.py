@@ -36,5 +36,10 @@ def save(stage: str, name: str, arrays: dict[str, np.ndarray]) -> None:
         save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary)
 
 
+def folder(stage: str, name: str) -> Path:
+    """Folder for results under this key that are written one by one, each atomically."""
+    return store.cache() / stage / name
+
+
 def _path(stage: str, name: str) -> Path:
     return store.cache() / stage / f"{name}.safetensors"

@@ -133,10 +133,27 @@ def plan_here(spec: AnySpec) -> Plan:
     assert isinstance(spec, VectorsSpec)
     audited, power, extra = _vectors_power(spec, dataset)
     share = audited / max(rows, 1)
-    fits = len(spec.artifacts) * len(spec.layers) * max(len(spec.data.labels), 1)
+    layers, width = _depth_and_width(spec)
+    exported = len(spec.artifacts) * layers
+    fits = exported * max(len(spec.data.labels), 1)
     seconds = forward * share + 45.0 * fits * len(spec.probes)
-    width = 4 * 1024 * audited * len(spec.artifacts) * len(spec.layers)
-    return Plan("vectors", audited, int(tokens * share), seconds + 15, width, power, [], notes + extra)
+    size = 4 * width * audited * (exported + layers * ("concat" in spec.artifacts))  # concat is twice as wide
+    return Plan("vectors", audited, int(tokens * share), seconds + 15, size, power, [], notes + extra)
+
+
+def _depth_and_width(spec: VectorsSpec) -> tuple[int, int]:
+    """How many layers are audited, and how wide a vector is, from the model's config."""
+    from auditcore.lm.sources import local_folder, read_json, resolve
+
+    config: dict[str, Any] = {}
+    if spec.model is not None:
+        found = resolve(spec.model.source, spec.model.base)
+        body = found.base or found
+        config = {} if body.kind == "gguf" else read_json(local_folder(body) / "config.json")
+        config = config.get("text_config") or config
+    depth = int(config.get("num_hidden_layers") or config.get("n_layer") or 32)
+    width = int(config.get("hidden_size") or config.get("n_embd") or 1024)
+    return (depth + 1 if spec.layers == "all" else len(spec.layers)), width
 
 
 def _sweep_plan(

@@ -1,5 +1,8 @@
 """What can be inferred from the exported vectors? In: a vectors spec. Out: vectors, probe metrics, verdicts."""
 
+import contextlib
+import os
+import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,15 +38,15 @@ def audit(context: Context) -> None:
     rows = load(context, dataset, tokenizer, more_notes=notes)
     _enter_ledger(context, rows)
 
+    _fingerprint(context)
     if not context.finished("vectors"):
         with context.stage("vectors", len(rows.frame)) as on_progress:
-            exported = vectors(context, rows, on_progress) if spec.model else given_vectors(context, everything, rows)
-            for (artifact, layer), array in exported.items():
-                _save(context.run.vectors_path(artifact, layer), array)
-            context.run.write("projection", _projection(spec, rows, exported, evaluated))
-    else:
-        silent = vectors(context, rows, lambda done, total: None) if spec.model else None
-        exported = silent or given_vectors(context, everything, rows)
+            made = vectors(context, rows, on_progress) if spec.model else given_vectors(spec, everything, rows)
+            for (artifact, layer), source in made.items():
+                _keep(context.run.vectors_path(artifact, layer), source)
+            context.record(exported=[[artifact, layer] for artifact, layer in made])
+            context.run.write("projection", _projection(spec, rows, _exported(context), evaluated))
+    exported = _exported(context)
 
     for attribute, (artifact, layer), probe in product(spec.data.labels, exported, spec.probes):
         where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none"}
@@ -95,63 +98,110 @@ def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dic
     return rows, notes
 
 
-def given_vectors(context: Context, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
-    """The user's own vectors as the only artifact, layer 0; the file covers all rows, the audit some of them."""
+def _fingerprint(context: Context) -> None:
+    """Say which model or file the vectors come from; a resumed run must find the same."""
     from auditcore.datasets.scan import sha256
-    from auditcore.datasets.vector_files import load_vectors
+    from auditcore.lm.sources import fingerprint
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
+    if spec.model is not None:
+        context.fingerprint("vectors", model=fingerprint(spec.model.source, spec.model.base))
+    elif spec.vectors is not None and Path(spec.vectors.path).is_file():
+        context.fingerprint("vectors", vectors=sha256(Path(spec.vectors.path)))
+
+
+def given_vectors(spec: VectorsSpec, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
+    """The user's own vectors as the only artifact, layer 0; the file covers all rows, the audit some of them."""
+    from auditcore.datasets.vector_files import load_vectors
+
     assert spec.vectors is not None
     array = load_vectors(spec.vectors, everything.frame["example_id"], spec.data.column("id"))
-    context.fingerprint("vectors", vectors=sha256(Path(spec.vectors.path)))
     place = pd.Series(np.arange(len(array)), index=everything.frame["example_id"])
     name = spec.vectors.column or Path(spec.vectors.path).stem
     return {(name, 0): array[place.loc[rows.frame["example_id"]].to_numpy()]}
 
 
-def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, int], np.ndarray]:
-    """Vectors of every artifact and layer, from the cache when the same tokens met the same model."""
-    from auditcore.lm.load import fingerprint, load_model
-    from auditcore.lm.vectors import extract_vectors
+def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, int], Path]:
+    """Files with the vectors of every artifact and layer; those that the cache lacks are made in one pass.
+
+    They are written as they come: a sweep over all layers holds one batch in memory, whatever its number of rows.
+    """
+    from auditcore.datasets.vector_files import create_vectors
+    from auditcore.lm.load import load_model
+    from auditcore.lm.vectors import depth, extract_vectors, resolve_layers
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
     assert spec.model is not None
-    model_print = fingerprint(spec.model.source, spec.model.base)
-    context.fingerprint("vectors", model=model_print)
     key = cache.key(
-        version=1,
-        model=model_print,
+        version=2,
+        model=context.run.manifest["fingerprints"]["model"],
         tokens=rows.ids_hash,
-        artifacts=spec.artifacts,
-        layers=spec.layers,
         dtype=spec.model.dtype,
         precision=spec.model.precision,
         device=spec.model.device,
     )
-    kept = cache.load("vectors", key)
-    if kept is not None:
-        return _in_order(spec, {(n.split("@")[0], int(n.split("@")[1])): array for n, array in kept.items()})
+    folder = cache.folder("vectors", key)
+
+    def place(artifact: str, layer: int) -> Path:
+        which = f"-{spec.last_k}" if artifact == "last_k_mean" else ""
+        return folder / f"{artifact}{which}-layer{layer}.safetensors"
+
+    def grid(last: int) -> list[tuple[str, int]]:
+        layers = sorted(resolve_layers(spec.layers, last, model_name))
+        return [(artifact, layer) for artifact in spec.artifacts for layer in layers]
+
+    known, model_name = folder / "layers", spec.model.source  # the file holds the model's number of layers
+    if known.exists() and all(place(*one).exists() for one in grid(int(known.read_text()))):
+        return {one: place(*one) for one in grid(int(known.read_text()))}
     model = load_model(spec.model)
     context.record(device=str(model.device), dtype=str(model.dtype), precision=spec.model.precision)
-    exported = extract_vectors(
-        model, rows.encoded, spec.artifacts, spec.layers, batch_size=spec.batch_size, on_batch=on_progress
-    )
-    cache.save("vectors", key, {f"{artifact}@{layer}": array for (artifact, layer), array in exported.items()})
-    return _in_order(spec, exported)
+    every = grid(depth(model))
+    missing = [one for one in every if not place(*one).exists()]
+    with contextlib.ExitStack() as files:
+
+        def allocate(artifact: str, layer: int, shape: tuple[int, int]) -> np.ndarray:
+            return create_vectors(files.enter_context(store.atomic(place(artifact, layer))), shape)
+
+        exported = extract_vectors(
+            model,
+            rows.encoded,
+            list(dict.fromkeys(artifact for artifact, _ in missing)),
+            sorted({layer for _, layer in missing}),
+            last_k=spec.last_k,
+            batch_size=spec.batch_size,
+            on_batch=on_progress,
+            allocate=allocate,
+        )
+        for array in exported.values():
+            if isinstance(array, np.memmap):
+                array.flush()
+    with store.atomic(known) as temporary:
+        temporary.write_text(str(depth(model)))
+    return {one: place(*one) for one in every}
 
 
-def _in_order(spec: VectorsSpec, exported: dict[tuple[str, int], np.ndarray]) -> dict[tuple[str, int], np.ndarray]:
-    # The same order whether the vectors were extracted or found: tables must not depend on it.
-    return dict(sorted(exported.items(), key=lambda item: (spec.artifacts.index(item[0][0]), item[0][1])))
+def _exported(context: Context) -> dict[tuple[str, int], np.ndarray]:
+    """Every artifact of the run, read from its folder as needed, in the order of the tables."""
+    from auditcore.datasets.vector_files import open_vectors
+
+    found = [(str(artifact), int(layer)) for artifact, layer in context.run.manifest["exported"]]
+    return {one: open_vectors(context.run.vectors_path(*one)) for one in found}
 
 
-def _save(path: Path, array: np.ndarray) -> None:
-    from safetensors.numpy import save_file
+def _keep(path: Path, source: Path | np.ndarray) -> None:
+    """Put vectors into the run's folder: a second name for the cached file where the disk allows, else a copy."""
+    from auditcore.datasets.vector_files import create_vectors
 
     with store.atomic(path) as temporary:
-        save_file({"vectors": np.ascontiguousarray(array, dtype=np.float32)}, temporary)
+        if isinstance(source, Path):
+            try:
+                os.link(source, temporary)
+            except OSError:
+                shutil.copyfile(source, temporary)
+        else:
+            create_vectors(temporary, (source.shape[0], source.shape[1]))[:] = source
 
 
 def _projection(
@@ -166,10 +216,11 @@ def _projection(
     parts = []
     for (artifact, layer), array in exported.items():
         chosen = positions[np.isfinite(array[positions]).all(axis=1)]
-        if len(chosen) < 3 or array.shape[1] < 2:  # nothing to project
+        values = array[chosen].astype(np.float64)
+        if len(chosen) < 3 or array.shape[1] < 2 or not np.ptp(values, axis=0).any():  # nothing to project
             continue
         pca = PCA(2, random_state=spec.seed)
-        points = pca.fit_transform(array[chosen].astype(np.float64))
+        points = pca.fit_transform(values)
         part = rows.frame.iloc[chosen][["example_id", "split", *spec.data.labels]]
         share_x, share_y = (float(s) for s in pca.explained_variance_ratio_)
         parts.append(

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from auditcore.datasets.vector_files import load_vectors
+from auditcore.datasets.vector_files import create_vectors, load_vectors, open_vectors
 from auditcore.errors import DatasetError
 from auditcore.spec import VectorFile
 
@@ -50,3 +50,25 @@ def test_what_cannot_be_read_is_said(tmp_path) -> None:
     refuse("missing.npy", "no such file")
     (tmp_path / "v.pkl").write_bytes(b"x")
     refuse("v.pkl", "are read from")
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 1), (0, 4)])
+def test_a_runs_own_file_is_plain_safetensors(tmp_path, shape) -> None:
+    from safetensors.numpy import load_file
+
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    array = create_vectors(tmp_path / "v.safetensors", shape)
+    array[:] = values
+    if isinstance(array, np.memmap):
+        array.flush()
+    np.testing.assert_array_equal(load_file(tmp_path / "v.safetensors")["vectors"], values)
+    np.testing.assert_array_equal(open_vectors(tmp_path / "v.safetensors"), values)
+    save_file({"vectors": values}, tmp_path / "other.safetensors")
+    np.testing.assert_array_equal(open_vectors(tmp_path / "other.safetensors"), values)
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing at all", b"\xff" * 64], ids=["empty", "text", "ff"])
+def test_a_broken_file_of_a_run_is_said(tmp_path, content) -> None:
+    (tmp_path / "v.safetensors").write_bytes(content)
+    with pytest.raises(DatasetError, match="cannot be read"):
+        open_vectors(tmp_path / "v.safetensors")

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from auditcore import jobs, store
-from auditcore.errors import DatasetError
+from auditcore.errors import DatasetError, SpecError
 from auditcore.spec import parse_spec
 from tests.job_specs import HOSTILE, make_rows, membership_spec, run_spec, tables_of, vectors_spec
 
@@ -112,6 +112,37 @@ def test_vectors_writes_every_table(home, tiny_llama) -> None:
     assert again.manifest["test_split"]["earlier_looks"] == 1
     for name, table in tables_of(run).items():
         pd.testing.assert_frame_equal(table, again.read(name))
+
+
+def test_a_sweep_over_layers_runs_the_model_once_and_keeps_what_it_has(home, tiny_llama, monkeypatch) -> None:
+    import auditcore.lm.vectors as exporting
+
+    seen = []
+    original = exporting.extract_vectors
+
+    def count(lm, encoded, artifacts, layers, **options):
+        seen.append((list(artifacts), list(layers)))
+        return original(lm, encoded, artifacts, layers, **options)
+
+    monkeypatch.setattr(exporting, "extract_vectors", count)
+    sweep = run_spec(vectors_spec(home, tiny_llama, layers="all", artifacts=["lasttok", "last_k_mean"]))
+    assert seen == [(["lasttok", "last_k_mean"], [0, 1, 2, 3])]
+    assert set(sweep.read("probe_metrics")["layer"]) == {0, 1, 2, 3}
+    planned = jobs.plan(parse_spec(sweep.manifest["spec"]))
+    assert planned.bytes == 4 * 32 * planned.rows * 8
+    # Another artifact and another k are new; the rest is there already.
+    more = ["lasttok", "maxpool", "last_k_mean"]
+    run = run_spec(vectors_spec(home, tiny_llama, layers=[-1, 0], artifacts=more, last_k=2))
+    assert seen[1:] == [(["maxpool", "last_k_mean"], [0, 3])]
+    assert list(run.read("verdicts")["artifact"].drop_duplicates().dropna()) == more
+    from auditcore.datasets.vector_files import open_vectors
+
+    one, two = (open_vectors(r.vectors_path("lasttok", 3)) for r in (sweep, run))
+    np.testing.assert_array_equal(one, two)
+    one, two = (open_vectors(r.vectors_path("last_k_mean", 3)) for r in (sweep, run))
+    assert np.abs(one - two).max() > 0.01
+    with pytest.raises(SpecError, match="no layer 7"):
+        run_spec(vectors_spec(home, tiny_llama, layers=[7], artifacts=["lasttok"]))
 
 
 def test_vectors_the_user_has_are_audited_without_a_model(home, monkeypatch) -> None:
