@@ -29,6 +29,11 @@ PROBES = {
     "mlp": "two-layer perceptron on standardised vectors",
 }
 DEFENCES = {"none": "the vectors as they are exported"}
+ADVERSARIES = {
+    "mlp": "two-layer perceptron on standardised vectors, trained along with the adapter",
+    "ridge": "regularised discriminant analysis of a bank of recent vectors: sees directions of low variance too",
+    "moment": "squared cross-covariance of the standardised vector with the one-hot label, from the same bank",
+}
 ATTACKS = {
     "ez": "error-zone ratio P/N of raised to lowered log-probability where the target errs (arXiv 2601.12104)",
     "loss": "mean log-probability under the target (Yeom et al. 2018)",
@@ -392,6 +397,32 @@ class SweepSpec(_Audit):
     @classmethod
     def _attacks(cls, value: list[str]) -> list[str]:
         return _known("attack", value, ATTACKS)
+
+
+class DiscriminatorSpec(_Model):
+    """The adversaries of `surfacelora`, and the bank of vectors they are fitted on."""
+
+    rows: int = Field(default=32, ge=1)  # prompts a step that the turned gradient comes from, summarised ones first
+    held_out: bool = True  # turn against prompts that the bank does not hold: others are known by heart
+    bank_rows: int = Field(default=640, ge=2)  # training prompts whose vectors are made anew ...
+    bank_every: int = Field(default=25, ge=1)  # ... every so many steps; batches join in between
+    bank_kept: int = Field(default=2, ge=1)  # refreshes in the bank
+    ridge: float | Literal["auto"] = "auto"  # share of a standardised column's variance; auto: by rows left out
+    hidden: int = Field(default=256, ge=1)  # of mlp, as is everything below
+    learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=10.0, ge=0)  # AdamW's: 1 % of a weight a step, or it learns the bank by heart
+    batch_size: int = Field(default=1024, ge=2)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    restart: bool = True  # begin anew at every refresh ...
+    start_updates: int = Field(default=60, ge=0)  # ... with so many steps on the bank
+    updates: int = Field(default=2, ge=0)  # steps on the bank for every step of the model
+
+    @field_validator("ridge")
+    @classmethod
+    def _ridge(cls, value: Any) -> Any:
+        if value == "auto" or value > 0:
+            return value
+        raise ValueError(f"ridge must be above 0, or auto (got {value})")
 
 
 AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec | SweepSpec
