@@ -152,7 +152,7 @@ def _moments(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | N
 
 def mean_per_row(arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Mean log-probability of each row's scored positions, float64 [n]; NaN where there is none."""
-    from auditcore.membership.attacks import Options, loss
+    from auditcore.membership import sums
     from auditcore.membership.scores import Tokens
 
     tokens = Tokens(
@@ -163,7 +163,7 @@ def mean_per_row(arrays: dict[str, np.ndarray]) -> np.ndarray:
         is_error=arrays["is_error"],
         scored=arrays["scored"],
     )
-    return loss(tokens, Options()).score
+    return sums.mean_per_row(tokens, tokens.logp_target)[0]
 
 
 def scored_texts(spec: MembershipSpec, dataset: Any, encoded: Any, tokenizer: Any) -> list[str]:

@@ -8,25 +8,30 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from auditcore.errors import SpecError, did_you_mean
 from auditcore.membership import shadow
 from auditcore.membership.arrays import Tokens
+from auditcore.membership.sums import (
+    Floats,
+    Integers,
+    broken_rows,
+    count,
+    lowest,
+    mean_per_row,
+    rows_of,
+    standardised,
+    total,
+    usable,
+)
 from auditcore.membership.windows import win_share
 from auditcore.spec import LiraVariant
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
 
 # Where the paper policy puts rows whose ratio P/N does not exist. Log-probabilities are float32, so P is at most 1e45
 # and N at least 1e-45: every ratio stays below 1e90, and P x N_ZERO_SCALE of an `n_zero` row above 1e150.
 NO_ERRORS_RANK = 1e300
 N_ZERO_SCALE = 1e200
 FORCED_FROM = 1e150  # a rank_score (or threshold) at or above this belongs to a row forced to the top
-MIN_K_SHARE = 0.2
-LEAST_DEVIATION = 1e-4  # variance floored at 1e-8
 WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
 
 
@@ -86,16 +91,16 @@ def ez(tokens: Tokens, options: Options) -> Scores:
     counted = tokens.scored.astype(bool)
     if options.skip_first:
         counted = counted & (tokens.position != 1)  # position 0 is never predicted
-    row, n = _rows(tokens), len(tokens.offsets) - 1
-    n_scored = _count(row[counted], n)
-    broken = _broken(row, counted, n, tokens.logp_target, reference)
+    row, n = rows_of(tokens), len(tokens.offsets) - 1
+    n_scored = count(row[counted], n)
+    broken = broken_rows(row, counted, n, tokens.logp_target, reference)
 
     zone = np.flatnonzero(counted & tokens.is_error.astype(bool))
     with np.errstate(invalid="ignore"):  # -inf minus -inf
         delta = tokens.logp_target[zone].astype(np.float64) - reference[zone].astype(np.float64)
-    p_sum = _sum(row[zone], np.fmax(delta, 0), n)  # fmax(NaN, 0) is 0
-    n_sum = _sum(row[zone], np.fmax(-delta, 0), n)
-    n_errors = _count(row[zone], n)
+    p_sum = total(row[zone], np.fmax(delta, 0), n)  # fmax(NaN, 0) is 0
+    n_sum = total(row[zone], np.fmax(-delta, 0), n)
+    n_errors = count(row[zone], n)
 
     cases = [
         ((n_scored == 0) | np.isinf(p_sum) | (broken & (n_sum == 0)), "no_evidence"),
@@ -127,31 +132,31 @@ def _ez_rank(score: Floats, status: np.ndarray, p_sum: Floats, options: Options)
 
 def loss(tokens: Tokens, options: Options) -> Scores:
     """Mean log-probability of the scored positions under the target (Yeom et al. 2018), float64 sums."""
-    mean, n_scored = _mean(tokens, tokens.logp_target)
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target)
     return _plain(mean, n_scored)
 
 
 def reference(tokens: Tokens, options: Options) -> Scores:
     """Mean log-probability under the target minus under the reference: a difference, not a quotient."""
-    mean, n_scored = _mean(tokens, tokens.logp_target, minus=_reference(tokens, "reference"))
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target, minus=_reference(tokens, "reference"))
     return _plain(mean, n_scored)
 
 
 def zlib(tokens: Tokens, options: Options) -> Scores:
     """Mean log-probability over the bytes of the compressed text (Carlini et al. 2021): bytes, not characters."""
-    mean, n_scored = _mean(tokens, tokens.logp_target)
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target)
     return _plain(mean / _row(tokens, "zlib"), n_scored)
 
 
 def lowercase(tokens: Tokens, options: Options) -> Scores:
     """Mean log-probability of the text minus that of its lower-cased form (Carlini et al. 2021)."""
-    mean, n_scored = _mean(tokens, tokens.logp_target)
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target)
     return _plain(mean - _row(tokens, "lowercase"), n_scored)
 
 
 def recall(tokens: Tokens, options: Options) -> Scores:
     """ReCaLL (arXiv 2406.15968): mean log-probability behind a prefix of known non-members, over the one without it."""
-    mean, n_scored = _mean(tokens, tokens.logp_target)
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = _row(tokens, "prefixed") / mean
     return _plain(np.where(np.isfinite(ratio), ratio, np.nan), n_scored)
@@ -159,19 +164,19 @@ def recall(tokens: Tokens, options: Options) -> Scores:
 
 def min_k(tokens: Tokens, options: Options) -> Scores:
     """Min-K% Prob (arXiv 2310.16789): mean of the lowest max(1, floor(0.2 n)) log-probabilities."""
-    return _plain(*_lowest(tokens, tokens.logp_target))
+    return _plain(*lowest(tokens, tokens.logp_target))
 
 
 def min_k_pp(tokens: Tokens, options: Options) -> Scores:
     """Min-K%++ (arXiv 2404.02936): the same of (log p - mean) / deviation, both of log p under p."""
-    return _plain(*_lowest(tokens, _standardised(tokens.logp_target, tokens.moments, "min_k_pp")))
+    return _plain(*lowest(tokens, standardised(tokens.logp_target, tokens.moments, "min_k_pp")))
 
 
 def min_k_pp_ref(tokens: Tokens, options: Options) -> Scores:
     """Min-K%++ under the target minus under the reference (LoRA-Leak, arXiv 2507.18302)."""
     other = _reference(tokens, "min_k_pp_ref")
-    mine, n_scored = _lowest(tokens, _standardised(tokens.logp_target, tokens.moments, "min_k_pp_ref"))
-    theirs, _ = _lowest(tokens, _standardised(other, tokens.reference_moments, "min_k_pp_ref"))
+    mine, n_scored = lowest(tokens, standardised(tokens.logp_target, tokens.moments, "min_k_pp_ref"))
+    theirs, _ = lowest(tokens, standardised(other, tokens.reference_moments, "min_k_pp_ref"))
     return _plain(mine - theirs, n_scored)
 
 
@@ -181,8 +186,8 @@ def wbc(tokens: Tokens, options: Options) -> Scores:
     Over window sizes 2 to 40; a row shorter than a window is one window. Sums in float64; a tie is no win.
     """
     other = _reference(tokens, "wbc")
-    use, n_scored = _usable(tokens, tokens.logp_target, other)
-    lengths = np.where(n_scored > 0, np.bincount(_rows(tokens)[use], minlength=len(n_scored)), 0)
+    use, n_scored = usable(tokens, tokens.logp_target, other)
+    lengths = np.where(n_scored > 0, np.bincount(rows_of(tokens)[use], minlength=len(n_scored)), 0)
     return _plain(win_share(-tokens.logp_target[use], -other[use], lengths, WINDOWS), n_scored)
 
 
@@ -190,7 +195,7 @@ def lira(tokens: Tokens, options: Options) -> Scores:
     """Likelihood ratio with shadow models (Carlini et al. 2022) on the mean log-probability."""
     if tokens.shadows is None:
         raise SpecError("attack 'lira' needs shadow models, which only an audit trains; choose another attack.")
-    mean, n_scored = _mean(tokens, tokens.logp_target)
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target)
     ratio = shadow.lira(mean, *tokens.shadows, options.lira_variant)
     return _plain(np.where(np.isfinite(ratio), ratio, np.nan), n_scored)
 
@@ -244,71 +249,3 @@ def _row(tokens: Tokens, name: str) -> Floats:
     if name not in tokens.rows:
         raise SpecError(f"these token statistics hold no '{name}' numbers per row; score the texts again.")
     return np.asarray(tokens.rows[name], dtype=np.float64)
-
-
-def _standardised(logp: np.ndarray, moments: tuple[np.ndarray, np.ndarray] | None, attack: str) -> Floats:
-    if moments is None:
-        raise SpecError(f"attack '{attack}' needs mean and deviation of log p, which these token statistics lack.")
-    mean, deviation = moments
-    with np.errstate(invalid="ignore"):
-        return (logp.astype(np.float64) - mean) / np.maximum(deviation.astype(np.float64), LEAST_DEVIATION)
-
-
-def _usable(tokens: Tokens, *logps: np.ndarray) -> tuple[Integers, Integers]:
-    """Return positions that count, of rows without a broken number among them, and n_scored of every row.
-
-    The whole row is set aside: without its broken positions it could rank higher than with them.
-    """
-    counted = tokens.scored.astype(bool)
-    row, n = _rows(tokens), len(tokens.offsets) - 1
-    broken = _broken(row, counted, n, *logps)
-    return np.flatnonzero(counted & ~broken[row]), _count(row[counted], n)
-
-
-def _mean(tokens: Tokens, logp: np.ndarray, minus: np.ndarray | None = None) -> tuple[Floats, Integers]:
-    """Mean over the scored positions, NaN without evidence: float64 [n], and n_scored."""
-    use, n_scored = _usable(tokens, logp, *(() if minus is None else (minus,)))
-    n, row = len(n_scored), _rows(tokens)[use]
-    total = _sum(row, logp[use].astype(np.float64), n)
-    if minus is not None:
-        total -= _sum(row, minus[use].astype(np.float64), n)
-    used = _count(row, n)
-    return np.where(used > 0, total / np.maximum(used, 1), np.nan), n_scored
-
-
-def _lowest(tokens: Tokens, values: np.ndarray) -> tuple[Floats, Integers]:
-    """Mean of each row's lowest max(1, floor(0.2 n)) values, NaN without evidence, and n_scored."""
-    use, n_scored = _usable(tokens, values)
-    n, row = len(n_scored), _rows(tokens)[use]
-    here = values[use].astype(np.float64)
-    order = np.lexsort((here, row))
-    used = _count(row, n)
-    keep = np.maximum(1, np.floor(MIN_K_SHARE * used + 1e-9).astype(np.int64))
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(used) - used, used)  # within the row, from the lowest
-    low = order[rank < np.repeat(keep, used)]
-    total = _sum(row[low], here[low], n)
-    return np.where(used > 0, total / keep, np.nan), n_scored
-
-
-def _rows(tokens: Tokens) -> Integers:
-    """Return the row of every token: int64 [t]."""
-    return np.repeat(np.arange(len(tokens.offsets) - 1, dtype=np.int64), np.diff(tokens.offsets))
-
-
-def _broken(row: Integers, counted: Booleans, n: int, *logps: np.ndarray) -> Booleans:
-    """Say which rows count a NaN or infinite log-probability: bool [n]."""
-    bad = np.zeros(len(row), dtype=bool)
-    for logp in logps:
-        bad |= ~np.isfinite(logp)
-    broken = np.zeros(n, dtype=bool)
-    broken[row[bad & counted]] = True
-    return broken
-
-
-def _count(row: Integers, n: int) -> Integers:
-    return np.bincount(row, minlength=n).astype(np.int64)
-
-
-def _sum(row: Integers, values: Floats, n: int) -> Floats:
-    """Sum float64 values per row, in order: the same for a row alone and for a row among others."""
-    return np.bincount(row, weights=values, minlength=n).astype(np.float64)
