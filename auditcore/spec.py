@@ -46,6 +46,7 @@ ATTACKS = {
     "wbc": "share of windows of 2 to 40 tokens in which the reference loses more (arXiv 2601.02751)",
     "lira": "likelihood ratio with shadow models that are really trained (Carlini et al. 2022)",
     "recall": "mean log-probability behind a prefix of known non-members, over that without (arXiv 2406.15968)",
+    "neighbourhood": "mean log-probability minus that of copies with a few words replaced (arXiv 2305.18462)",
 }
 ROLES = {
     "text": "the text a model was trained on",
@@ -237,6 +238,13 @@ class ShadowSpec(_Model):
     autocast: Literal["auto", "bf16", "none"] = "auto"
 
 
+class NeighbourSpec(_Model):
+    """Copies of each row for the attack `neighbourhood`: how many, and how much of a row each of them changes."""
+
+    count: int = Field(default=10, ge=1)
+    share: Fraction = 0.1  # of a row's whole words, at least one; our choice, the paper replaces one to a few words
+
+
 class MembershipSpec(_Audit):
     """Which training rows does the model remember?"""
 
@@ -247,6 +255,7 @@ class MembershipSpec(_Audit):
     skip_first: bool = True
     recall_shots: int = Field(default=5, ge=1)  # non-members in the prefix of `recall`; they leave the evaluation
     shadows: ShadowSpec = Field(default_factory=ShadowSpec)
+    neighbours: NeighbourSpec = Field(default_factory=NeighbourSpec)
     score: Literal["target", "all"] = "target"  # rows with prompt and target: which positions count
     target_fprs: list[Fraction] = Field(default_factory=lambda: [0.001, 0.01, 0.05, 0.1], min_length=1)
     membership_budget: float = Field(default=0.025, gt=0, lt=1)

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError, RunError, SpecError
-from auditcore.jobs import evidence
+from auditcore.jobs import evidence, neighbours
+from auditcore.jobs.models import Models
 from auditcore.jobs.queue import require_unchanged
 from auditcore.spec import MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
@@ -23,7 +24,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     Raises RunError when the run is no finished membership run, SpecError when it has no such threshold.
     """
     from auditcore.lm.encode import encode
-    from auditcore.lm.load import load_pair, load_tokenizer
+    from auditcore.lm.load import load_tokenizer
     from auditcore.membership import roc
     from auditcore.membership.scores import score_table
 
@@ -41,12 +42,15 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     ids = dataset.frame["example_id"].tolist()
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
-    pair = load_pair(spec.model)
-    assert pair.reference is not None  # load_pair says so itself when there is none
-    models = {"target": pair.target, "reference": pair.reference}
+    models = Models(spec)
     passes = evidence.plan(spec, dataset, encoded, tokenizer, needed)
-    found = {one.name: one.run(spec, models[one.model], None) for one in passes}
-    tokens = evidence.tokens(spec, dataset, encoded, tokenizer, needed, found)
+    found = {one.name: one.run(spec, models.get(one.model), None) for one in passes}
+    copies: dict[str, np.ndarray] = {}
+    count = neighbours.copies_needed(spec, needed)
+    if count:  # kept in no cache, as everything about a new text
+        made = neighbours.propose(spec, models, encoded, count, None, keep=False)
+        copies["neighbours"] = neighbours.score(spec, models, "target", encoded, made, None, keep=False)
+    tokens = evidence.tokens(spec, dataset, encoded, tokenizer, needed, found, copies=copies)
     unknown = pd.Series(pd.array([pd.NA] * len(ids), dtype="boolean"))
     scores = score_table(tokens, [attack], ids, unknown, ez_policy=spec.ez_policy, skip_first=spec.skip_first)
     answers = [roc.classify(row, metrics, attack, target_fpr) for _, row in scores.iterrows()]

@@ -63,6 +63,15 @@ class Context:
         seconds = time.monotonic() - started
         self.run.event(name, total, total, 0.0, f"done in {readable(seconds)}")
 
+    @contextmanager
+    def again(self, name: str, total: int = 1) -> Iterator[OnProgress]:
+        """The same for a stage whose results lie in the cache: silent when an earlier attempt finished it."""
+        if self.finished(name):
+            yield lambda done, total: self.check_cancelled()
+        else:
+            with self.stage(name, total) as on_progress:
+                yield on_progress
+
     def check_cancelled(self) -> None:
         """Raise Cancelled when somebody asked this run to stop."""
         if (self.run.path / CANCEL).exists():

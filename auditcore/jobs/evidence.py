@@ -4,7 +4,7 @@ One extraction serves every attack that reads nothing else; each pass of a model
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,15 +18,13 @@ from auditcore.jobs.context import OnProgress
 from auditcore.jobs.rows import ids_hash
 from auditcore.spec import MembershipSpec, parse_template
 
-Which = Literal["target", "reference"]
-
 
 @dataclass(frozen=True)
 class Pass:
     """One model over one version of the rows."""
 
     name: str
-    model: Which
+    model: str  # a name of jobs.models.Models
     encoded: Any  # lm.encode.Encoded
     moments: bool
     score: Literal["target", "all"]
@@ -38,18 +36,8 @@ class Pass:
 
     def key(self, spec: MembershipSpec, fingerprint: str, moments: bool) -> str:
         """What decides the numbers: model, tokens, positions, precision, device."""
-        from auditcore.lm.load import pick_device
-
-        return cache.key(
-            version=1,
-            model=fingerprint,
-            tokens=self.tokens,
-            score=self.score,
-            dtype=spec.model.dtype,
-            precision=spec.model.precision,
-            device=pick_device(spec.model.device).split(":")[0],
-            **({"moments": True} if moments else {}),
-        )
+        more = {"moments": True} if moments else {}
+        return cache.key(version=1, model=fingerprint, tokens=self.tokens, score=self.score, **numerics(spec), **more)
 
     def cached(self, spec: MembershipSpec, fingerprint: str) -> dict[str, np.ndarray] | None:
         """The arrays of an earlier pass; one with moments serves an attack that needs none."""
@@ -84,6 +72,14 @@ class Pass:
         return {name: np.asarray(getattr(result, name)) for name in names}
 
 
+def numerics(spec: MembershipSpec) -> dict[str, str]:
+    """What else decides a model's numbers: the parts of a cache key that stand for precision and device."""
+    from auditcore.lm.load import pick_device
+
+    device = pick_device(spec.model.device).split(":")[0]
+    return {"dtype": spec.model.dtype, "precision": spec.model.precision, "device": device}
+
+
 def needs(attacks: Iterable[str]) -> frozenset[str]:
     """What these attacks read beside the target's log-probabilities."""
     from auditcore.membership.scores import ATTACKS
@@ -114,8 +110,9 @@ def tokens(
     needed: frozenset[str],
     found: dict[str, dict[str, np.ndarray]],
     shadows: tuple[np.ndarray, np.ndarray] | None = None,
+    copies: Mapping[str, np.ndarray] | None = None,
 ) -> Any:
-    """`membership.scores.Tokens` from the arrays of every pass."""
+    """`membership.scores.Tokens` from the arrays of every pass; shadows and copies as Tokens holds them."""
     from auditcore.membership.scores import Tokens
 
     target, reference = found["target"], found["reference"]
@@ -136,6 +133,7 @@ def tokens(
         reference_moments=_moments(reference),
         rows=rows,
         shadows=shadows,
+        copies=copies or {},
     )
 
 

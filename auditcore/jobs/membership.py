@@ -6,9 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from auditcore.errors import DatasetError, SpecError
-from auditcore.jobs import cache, evidence, shadows
+from auditcore.errors import DatasetError
+from auditcore.jobs import cache, evidence, neighbours, shadows
 from auditcore.jobs.context import Context, OnProgress
+from auditcore.jobs.models import Models
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import MembershipSpec
 
@@ -23,7 +24,8 @@ def audit(context: Context) -> None:
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
     dataset = load_dataset(spec.data, spec.prompt_template)
-    reference_source(spec)  # said before any work when it is missing
+    models = Models(spec, lambda lm: context.record(device=lm.device, dtype=lm.dtype, precision=lm.precision))
+    models.check_tokenizers()  # said before any work, as a reference that is missing is
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     rows = load(context, dataset, tokenizer)
     member = without_duplicates(context, rows, _usable_members(context, rows), spec.on_duplicates)
@@ -39,19 +41,22 @@ def audit(context: Context) -> None:
 
     if not context.finished("token statistics"):
         with context.stage("token statistics", len(passes) * len(rows.frame)) as on_progress:
-            found = collect(context, rows, passes, on_progress)
+            found = collect(context, rows, passes, models, on_progress)
             statistics = evidence.statistics(found)
             _warn_when_equal(context, statistics)
             context.run.write("token_stats", _token_frame(rows, statistics, tokenizer, spec.store_text))
     else:
-        found = collect(context, rows, passes, lambda done, total: None)
+        found = collect(context, rows, passes, models, lambda done, total: None)
 
     seen = None
     if "shadows" in needed and not context.finished("scores"):
-        seen = shadows.train_and_score(context, rows, member, reference_source(spec))
+        seen = shadows.train_and_score(context, rows, member, models.sources["reference"].source)
+    copies: dict[str, np.ndarray] = {}
+    if neighbours.copies_needed(spec, needed) and not context.finished("scores"):
+        copies = _copies(context, rows, models, needed)
     if not context.finished("scores"):
         with context.stage("scores"):
-            tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found, seen)
+            tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found, seen, copies)
             context.run.write("membership_scores", _scores(spec, rows, tokens, member))
 
     if not context.finished("blind baseline"):
@@ -63,66 +68,42 @@ def audit(context: Context) -> None:
             _operating_points(context, rows)
 
 
-def reference_source(spec: MembershipSpec) -> str:
-    """The model before fine-tuning: the spec's, else the base of an adapter. Raises SpecError when there is none."""
-    from auditcore.lm.load import resolve
+def collect(
+    context: Context, rows: Rows, passes: list[evidence.Pass], models: Models, on_progress: OnProgress
+) -> Found:
+    """Arrays of every pass, each taken from the cache when the same tokens met the same model.
 
-    if spec.model.reference is not None:
-        return spec.model.reference
-    base = resolve(spec.model.source, spec.model.base).base
-    if base is None:
-        raise SpecError("model.reference is missing: name the model as it was before fine-tuning.")
-    return base.text
-
-
-def collect(context: Context, rows: Rows, passes: list[evidence.Pass], on_progress: OnProgress) -> Found:
-    """Arrays of every pass, each taken from the cache when the same tokens met the same model."""
+    The passes of one model follow each other, so that two which do not fit into memory together can take turns.
+    """
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    reference = reference_source(spec)
-    prints = {"model": _fingerprint(spec.model.source, spec.model.base), "reference": _fingerprint(reference, None)}
-    context.fingerprint("token statistics", **prints)
-    of = {"target": prints["model"], "reference": prints["reference"]}
-    found = {one.name: arrays for one in passes if (arrays := one.cached(spec, of[one.model])) is not None}
-    missing = [one for one in passes if one.name not in found]
-    models = _models(context, {one.model for one in missing})
-    n = len(rows.frame)
-    for number, one in enumerate(passes):
-        if one in missing:
-            found[one.name] = one.run(spec, models[one.model], _shifted(on_progress, number * n, len(passes) * n))
-            cache.save("tokens", one.key(spec, of[one.model], one.moments), found[one.name])
+    context.fingerprint(
+        "token statistics", model=models.fingerprint("target"), reference=models.fingerprint("reference")
+    )
+    found, n = {}, len(rows.frame)
+    for number, one in enumerate(sorted(passes, key=lambda one: one.model != "target")):
+        arrays = one.cached(spec, models.fingerprint(one.model))
+        if arrays is None:
+            on_batch = neighbours.shifted(on_progress, number * n, len(passes) * n)
+            arrays = one.run(spec, models.get(one.model), on_batch)
+            cache.save("tokens", one.key(spec, models.fingerprint(one.model), one.moments), arrays)
+        found[one.name] = arrays
         on_progress((number + 1) * n, len(passes) * n)
+    if models.apart:
+        context.note("Target and reference do not fit into memory together: they were loaded one after the other.")
     return found
 
 
-def _shifted(on_progress: OnProgress, start: int, total: int) -> OnProgress:
-    return lambda done, _: on_progress(start + done, total)
-
-
-def _models(context: Context, wanted: set[evidence.Which]) -> dict[str, Any]:
-    """Load only what is needed; an adapter and its base share one copy."""
-    from auditcore.lm.load import load_model, load_pair
-
+def _copies(context: Context, rows: Rows, models: Models, needed: frozenset[str]) -> dict[str, np.ndarray]:
+    """Mean log-probabilities of the rows' copies, as `Tokens.copies` has them (stage `neighbours`)."""
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    if not wanted:
-        return {}
-    if len(wanted) == 2:
-        pair = load_pair(spec.model)
-        models: dict[str, Any] = {"target": pair.target, "reference": pair.reference}
-    elif wanted == {"target"}:
-        models = {"target": load_model(spec.model)}
-    else:
-        models = {"reference": load_model(spec.model, reference_source(spec))}
-    one = next(iter(models.values()))
-    context.record(device=str(one.device), dtype=str(one.dtype), precision=spec.model.precision)
-    return models
-
-
-def _fingerprint(source: str, base: str | None) -> str:
-    from auditcore.lm.load import fingerprint
-
-    return fingerprint(source, base)
+    count, n = neighbours.copies_needed(spec, needed), len(rows.frame)
+    with context.again("neighbours", (1 + count) * n) as on_progress:
+        proposing = neighbours.shifted(on_progress, 0, (1 + count) * n)
+        made = neighbours.propose(spec, models, rows.encoded, count, proposing)
+        scoring = neighbours.shifted(on_progress, n, (1 + count) * n)
+        return {"neighbours": neighbours.score(spec, models, "target", rows.encoded, made, scoring)}
 
 
 def _token_frame(rows: Rows, statistics: Any, tokenizer: Any, store_text: Literal["full", "none"]) -> pd.DataFrame:

@@ -29,6 +29,7 @@ class Plan:
     power: list[dict[str, Any]] = field(default_factory=list)
     operating_points: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    attacks: list[dict[str, Any]] = field(default_factory=list)  # membership.cost: paper, access, passes, training
 
     def to_text(self) -> str:
         """The plan for a terminal."""
@@ -40,6 +41,7 @@ class Plan:
             lines.append(power_sentence(p))
         for point in self.operating_points:
             lines.append(operating_point_sentence(point))
+        lines += [attack["sentence"] for attack in self.attacks]
         return "\n".join(lines + [f"Note: {note}" for note in self.notes])
 
 
@@ -101,6 +103,7 @@ def plan_here(spec: AnySpec) -> Plan:
     """Plan in this process (imports the tokenizer's library)."""
     from auditcore.datasets.roles import load_dataset
     from auditcore.jobs.evidence import needs
+    from auditcore.lm.memory import parameters
 
     spec = plain_data(spec)
     given = isinstance(spec, VectorsSpec) and spec.model is None
@@ -110,22 +113,26 @@ def plan_here(spec: AnySpec) -> Plan:
     model = spec.model
     per_row = _token_lengths(spec, dataset) if model else np.zeros(rows)
     tokens = int(per_row.mean() * rows) if rows else 0
-    parameters = _parameters(model.source, model.base) if model else 0
-    forward = 2.0 * parameters * tokens / _flops_per_second() if parameters else 0.0
+    weights = parameters(model.source, model.base) if model else 0
+    forward = 2.0 * weights * tokens / _flops_per_second() if weights else 0.0
     if isinstance(spec, MembershipSpec):
+        from auditcore.membership.cost import as_dicts, costs
+
         member = dataset.frame["member"].astype("boolean")
         n_nonmember = int((~member).fillna(False).sum())
         left = max(n_nonmember - (spec.recall_shots if "prefixed" in needs(spec.attacks) else 0), 0)
         points = [_operating_point(f, left) for f in spec.target_fprs]
         passes, size, found = _membership_cost(spec, n_nonmember + int(member.fillna(False).sum()), rows)
-        return Plan("membership", rows, tokens, passes * forward + 20, tokens * 40 + size, [], points, notes + found)
+        attacks = as_dicts(costs(spec))
+        seconds, disk = passes * forward + 20, tokens * 40 + size
+        return Plan("membership", rows, tokens, seconds, disk, [], points, notes + found, attacks)
     if isinstance(spec, FinetuneSpec):
         from auditcore.training.rows import select_rows
 
         train, validation = select_rows(dataset.frame, spec)
         share = len(train) / max(rows, 1)
         seconds = 3.0 * forward * share * spec.epochs + forward * len(validation) / max(rows, 1) * spec.epochs
-        size = (2 * 4 * parameters) if spec.method == "full" else 20_000_000
+        size = (2 * 4 * weights) if spec.method == "full" else 20_000_000
         notes.append(f"{len(train):,} rows to train on, {len(validation):,} to choose the best checkpoint.")
         return Plan("finetune", rows, tokens, seconds + 20, size, [], [], notes)
     if isinstance(spec, SweepSpec):
@@ -185,9 +192,16 @@ def _sweep_plan(
 def _membership_cost(spec: MembershipSpec, known: int, rows: int) -> tuple[float, int, list[str]]:
     """Forward passes over all rows (training counts three times), bytes for shadow models, and what to say of them."""
     from auditcore.jobs.evidence import needs
+    from auditcore.jobs.neighbours import copies_needed
 
     needed = needs(spec.attacks)
-    passes = 2.0 + ("lowercase" in needed) + (1 + spec.recall_shots) * ("prefixed" in needed)
+    copies = copies_needed(spec, needed)
+    passes = (
+        2.0
+        + ((1 + copies) if copies else 0)
+        + ("lowercase" in needed)
+        + (1 + spec.recall_shots) * ("prefixed" in needed)
+    )
     if "shadows" not in needed:
         return passes, 0, []
     count, epochs = spec.shadows.count, spec.shadows.epochs
@@ -246,24 +260,6 @@ def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
     target = [dataset.target[i] for i in keep] if dataset.target is not None else None
     encoded = encode(tokenizer, dataset.template, fields, target, spec.max_length)
     return np.asarray([len(ids) for ids in encoded.ids])
-
-
-def _parameters(source: str, base: str | None) -> int:
-    """Number of weights, from the headers of the safetensors files."""
-    from safetensors import safe_open
-
-    from auditcore.lm.load import resolve
-    from auditcore.lm.sources import local_folder
-
-    found = resolve(source, base)
-    total = 0
-    for place in filter(None, (found, found.base)):
-        if place.kind == "gguf":
-            continue
-        for file in local_folder(place).glob("*.safetensors"):
-            with safe_open(file, framework="numpy") as tensors:
-                total += sum(int(np.prod(tensors.get_slice(k).get_shape())) for k in tensors.keys())  # noqa: SIM118
-    return total
 
 
 def _flops_per_second() -> float:

@@ -127,33 +127,42 @@ def load_pair(spec: ModelSpec, *, need_reference: bool = True) -> Pair:
             )
         return Pair(load_model(spec), None)
     target = load_model(spec)
-    if target_source.base is not None and _same_model(target_source.base, reference_source):
-        reference = replace(
-            target,
-            fingerprint=fingerprint(reference_source),
-            source=reference_source.text,
-            kind=reference_source.kind,
-            base=None,
-            adapter_off=True,
-        )
-        return Pair(target, reference, shared=True)
+    if shares_base(spec, reference_source.text):
+        return Pair(target, as_base(target, reference_source.text), shared=True)
     reference = load_model(spec, reference_source.text)
     same_tokenizer(target, reference)
     return Pair(target, reference)
 
 
+def shares_base(spec: ModelSpec, reference: str) -> bool:
+    """Whether the target is an adapter on `reference`, so that one base in memory serves both."""
+    base = resolve(spec.source, spec.base).base
+    return base is not None and _same_model(base, resolve(reference, spec.base))
+
+
+def as_base(target: LM, reference: str) -> LM:
+    """The base of a loaded adapter, seen through the model that carries the adapter."""
+    found = resolve(reference)
+    return replace(
+        target, fingerprint=fingerprint(found), source=found.text, kind=found.kind, base=None, adapter_off=True
+    )
+
+
 def same_tokenizer(target: LM, reference: LM) -> None:
     """Raise ModelError unless both turn the same text into the same ids, and the reference knows every id."""
-    one, two = target.tokenizer, reference.tokenizer
+    same_tokenizers(target.tokenizer, reference.tokenizer, target.source, reference.source)
+
+
+def same_tokenizers(one: Any, two: Any, target: str, reference: str) -> None:
+    """The same for two tokenizers and the names of their models."""
     if one is two or one is None or two is None:
         return
     probe = 'Hello, world!\n\tA "quoted" 3.14 naïve café – 東京 🙂  <b>x</b> $y$'
     if one.get_vocab() == two.get_vocab() and one(probe)["input_ids"] == two(probe)["input_ids"]:
         return
     raise ModelError(
-        f"target {target.source} ({len(one)} tokens) and reference {reference.source} ({len(two)} tokens) use "
-        "different tokenizers, so their per-token probabilities cannot be compared. Use the model the target was "
-        "fine-tuned from."
+        f"target {target} ({len(one)} tokens) and reference {reference} ({len(two)} tokens) use different tokenizers, "
+        "so their per-token probabilities cannot be compared. Use the model the target was fine-tuned from."
     )
 
 

@@ -73,9 +73,7 @@ def token_statistics(
     total = int(offsets[-1])
     position = (np.arange(total) - np.repeat(offsets[:-1], lengths)).astype(np.int32)
     token_id = np.concatenate([*encoded.ids, np.empty(0, np.int64)]).astype(np.int32)
-    first = np.ones(len(lengths), dtype=np.int64)
-    if encoded.has_target and score == "target":
-        first = np.maximum(encoded.prompt_lengths, 1)
+    first = first_scored(encoded, score)
     scored = position >= np.repeat(first, lengths)
     columns = [np.full(total, np.nan, dtype=np.float32) for _ in range(4)]  # target, reference, mean, deviation
     is_error = np.zeros(total, dtype=bool)
@@ -83,11 +81,11 @@ def token_statistics(
     working = np.where(first < lengths, lengths, 0)  # rows with nothing to score are not run at all
     rows_to_do = int((working > 0).sum())
     with torch.inference_mode():
-        scorers = [_Scorer(lm, encoded, working) for lm in lms]
+        scorers = [Scorer(lm, encoded, working) for lm in lms]
         done = 0
         for rows in batches(working, batch_size):
             batch = pad([encoded.ids[i] for i in rows], target.device, padding_side)
-            wanted = _wanted(batch, torch.from_numpy(first[rows]).to(batch.ids.device))
+            wanted = wanted_mask(batch, torch.from_numpy(first[rows]).to(batch.ids.device))
             # Row-major order of the mask is the order of the flat arrays, row by row.
             places = np.concatenate([np.arange(offsets[i] + first[i], offsets[i + 1]) for i in rows])
             for model, scorer in enumerate(scorers):
@@ -113,6 +111,13 @@ def token_statistics(
     )
 
 
+def first_scored(encoded: Encoded, score: Literal["target", "all"]) -> np.ndarray:
+    """Position of the first token that counts, int64 [n]: the target's first one, else the second of the row."""
+    if encoded.has_target and score == "target":
+        return np.maximum(encoded.prompt_lengths, 1)
+    return np.ones(len(encoded.ids), dtype=np.int64)
+
+
 def token_frame(
     stats: TokenStatistics, example_ids: Sequence[str], tokenizer: Any, store_text: Literal["full", "none"] = "full"
 ) -> pd.DataFrame:
@@ -124,7 +129,7 @@ def token_frame(
     if reference is None:
         reference = np.full(len(stats.token_id), np.nan, dtype=np.float32)
     ids, inverse = np.unique(stats.token_id, return_inverse=True)
-    pieces = _pieces(tokenizer, ids) if store_text == "full" else [""] * len(ids)
+    pieces = pieces_of(tokenizer, ids) if store_text == "full" else [""] * len(ids)
     return pd.DataFrame(
         {
             "example_id": pd.array(list(example_ids), dtype="str").repeat(np.diff(stats.offsets)),
@@ -140,25 +145,31 @@ def token_frame(
     )
 
 
-def _pieces(tokenizer: Any, ids: np.ndarray) -> list[str]:
+def pieces_of(tokenizer: Any, ids: np.ndarray) -> list[str]:
+    """The text of each token as it stands inside a row, blanks included."""
     # Decoded behind another token, since many decoders drop the blank of a piece that stands first.
     anchor = tokenizer("a", add_special_tokens=False)["input_ids"][-1:]
-    options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
-    before = tokenizer.decode(anchor, **options)
-    pieces = []
-    for token in ids.tolist():
-        text = tokenizer.decode([*anchor, token], **options)
-        pieces.append(text.removeprefix(before) if text.startswith(before) else tokenizer.decode([token], **options))
+    before, *texts = _decode(tokenizer, [anchor, *([*anchor, token] for token in ids.tolist())])
+    lost = [i for i, text in enumerate(texts) if not text.startswith(before)]
+    pieces = [text.removeprefix(before) for text in texts]
+    for i, alone in zip(lost, _decode(tokenizer, [[int(ids[i])] for i in lost]), strict=True):
+        pieces[i] = alone
     return pieces
 
 
-def _wanted(batch: Batch, first: torch.Tensor) -> torch.Tensor:
+def _decode(tokenizer: Any, rows: list[list[int]]) -> list[str]:
+    if getattr(tokenizer, "is_fast", False):  # one call for all: a vocabulary takes a second less than row by row
+        return tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
+    return [tokenizer.decode(row, skip_special_tokens=False, clean_up_tokenization_spaces=False) for row in rows]
+
+
+def wanted_mask(batch: Batch, first: torch.Tensor) -> torch.Tensor:
     """Bool [rows, length]: real tokens whose position in their row is >= first[row]."""
     position = batch.mask.long().cumsum(dim=1) - 1
     return batch.mask & (position >= first[:, None])
 
 
-class _Scorer:
+class Scorer:
     """Log-probs of chosen tokens under one model: body, then head on the chosen positions only, if the model allows."""
 
     def __init__(self, lm: LM, encoded: Encoded, working: np.ndarray) -> None:
@@ -171,11 +182,12 @@ class _Scorer:
     def __call__(self, batch: Batch, wanted: torch.Tensor, moments: bool) -> list[np.ndarray]:
         parts: list[tuple[torch.Tensor, ...]] = []
         with self.lm.active():
-            for blocks, ids in self._logits(batch, wanted):
+            for blocks, ids in self.logits(batch, wanted):
                 parts.append(measure(blocks, ids, moments))
         return [torch.cat(values).cpu().numpy() for values in zip(*parts, strict=True)]
 
-    def _logits(self, batch: Batch, wanted: torch.Tensor) -> Iterator[tuple[Iterator[Block], torch.Tensor]]:
+    def logits(self, batch: Batch, wanted: torch.Tensor) -> Iterator[tuple[Iterator[Block], torch.Tensor]]:
+        """Yield (blocks of logits, ids) of the wanted positions, row by row; call it inside `lm.active()`."""
         # The token at position t is predicted by the logits one column before it.
         predicting = torch.roll(wanted, -1, dims=1)
         if self.head is not None:

@@ -21,7 +21,8 @@ class Tokens:
     log p under p, float32 [t] each; rows, further numbers per row, float64 [n]: "zlib" (bytes of the compressed text),
     and mean log-probabilities of the scored positions under the target of the row's altered text ("lowercase") or of
     the row behind a prefix ("prefixed"), NaN where there is none; shadows, mean log-probabilities under s shadow
-    models, float64 [s, n], and which shadow was trained on which row, bool [s, n].
+    models, float64 [s, n], and which shadow was trained on which row, bool [s, n]; copies, mean log-probabilities of c
+    copies of each row with a few words replaced, float64 [c, n]: "neighbours" (under the target).
     """
 
     offsets: np.ndarray
@@ -34,6 +35,7 @@ class Tokens:
     reference_moments: tuple[np.ndarray, np.ndarray] | None = None
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     shadows: tuple[np.ndarray, np.ndarray] | None = None
+    copies: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def tokens_from_frame(token_stats: pd.DataFrame, example_ids: Sequence[str]) -> Tokens:

@@ -60,15 +60,16 @@ class Scores:
     n_sum: Floats | None = None
 
 
-Need = Literal["reference", "moments", "reference_moments", "zlib", "lowercase", "prefixed", "shadows"]
+Need = Literal["reference", "moments", "reference_moments", "zlib", "lowercase", "prefixed", "shadows", "neighbours"]
 
 
 @dataclass(frozen=True)
 class Attack:
     """One way to tell members from non-members.
 
-    passes: forward passes per row of all models together, when it is the only attack; attacks that read the same
-    statistics share them. needs: what it reads beside the target's log-probabilities.
+    passes: forward passes per row of all models together, when it is the only attack, without those whose number the
+    spec chooses (`membership.cost` adds them); attacks that read the same statistics share them. needs: what it reads
+    beside the target's log-probabilities.
     """
 
     fn: Callable[[Tokens, Options], Scores]
@@ -159,7 +160,7 @@ def recall(tokens: Tokens, options: Options) -> Scores:
     mean, n_scored = mean_per_row(tokens, tokens.logp_target)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = _row(tokens, "prefixed") / mean
-    return _plain(np.where(np.isfinite(ratio), ratio, np.nan), n_scored)
+    return _plain(_finite(ratio), n_scored)
 
 
 def min_k(tokens: Tokens, options: Options) -> Scores:
@@ -197,7 +198,13 @@ def lira(tokens: Tokens, options: Options) -> Scores:
         raise SpecError("attack 'lira' needs shadow models, which only an audit trains; choose another attack.")
     mean, n_scored = mean_per_row(tokens, tokens.logp_target)
     ratio = shadow.lira(mean, *tokens.shadows, options.lira_variant)
-    return _plain(np.where(np.isfinite(ratio), ratio, np.nan), n_scored)
+    return _plain(_finite(ratio), n_scored)
+
+
+def neighbourhood(tokens: Tokens, options: Options) -> Scores:
+    """Mean log-probability minus that of copies of the row (arXiv 2305.18462), averaged over the copies."""
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target)
+    return _plain(_finite(mean - _copies(tokens, "neighbours").mean(axis=0)), n_scored)
 
 
 _TARGET = "log-probabilities of the target"
@@ -227,6 +234,14 @@ ATTACKS: dict[str, Attack] = {
         lira, "Shadow models", "Carlini et al. 2022", f"{_TARGET}, training of shadow models", 1, frozenset({"shadows"})
     ),
     "recall": Attack(recall, "ReCaLL", "arXiv 2406.15968", f"{_TARGET}, known non-members", 2, frozenset({"prefixed"})),
+    "neighbourhood": Attack(
+        neighbourhood,
+        "Neighbourhood",
+        "arXiv 2305.18462",
+        f"{_TARGET}, a public model that proposes words",
+        1,
+        frozenset({"neighbours"}),
+    ),
 }
 
 
@@ -243,6 +258,16 @@ def _reference(tokens: Tokens, attack: str) -> np.ndarray:
             "to the model before fine-tuning, or leave the attack out."
         )
     return tokens.logp_reference
+
+
+def _finite(score: Floats) -> Floats:
+    return np.where(np.isfinite(score), score, np.nan)
+
+
+def _copies(tokens: Tokens, name: str) -> Floats:
+    if name not in tokens.copies:
+        raise SpecError(f"these token statistics hold no copies of the rows ('{name}'); score the texts again.")
+    return np.asarray(tokens.copies[name], dtype=np.float64)
 
 
 def _row(tokens: Tokens, name: str) -> Floats:
