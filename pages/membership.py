@@ -137,7 +137,12 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
             about += " Words alone: a bag of words that asks no model; it should be at chance (AUC 0.5)."
             table = pd.concat([metrics, ui.read(run, "blind")], ignore_index=True)
         ui.chart_title("What each attack finds", about)
-        st.html(html_tables.attack_table(table, choice.target_fpr, _passes(), None))
+        costs = findings.attack_costs(run.manifest["spec"])
+        passes = {str(one["attack"]): int(one["passes"]) for one in costs}
+        st.html(html_tables.attack_table(table, choice.target_fpr, passes, None))
+        with st.expander("What each attack reads and costs"):
+            st.html(html_tables.cost_table(costs))
+            ui.quiet("Passes are counted for each attack alone; attacks that read the same numbers share them.")
         return st.container()
 
 
@@ -166,12 +171,6 @@ def _left_out(drawn: figures.Curves) -> None:
         parts.append(f"no curve: {words.listed(drawn.flat)}")
     if parts:
         ui.quiet(f"{'; '.join(parts)}.")
-
-
-def _passes() -> dict[str, int]:
-    from auditcore.membership.scores import ATTACKS
-
-    return {name: attack.passes for name, attack in ATTACKS.items()} | {"bow": 0}
 
 
 def _distributions(run: Run, choice: Choice) -> None:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from auditcore import words
 from auditcore.errors import AuditError
+from auditcore.figures.tables import cost_table
 from auditcore.spec import AnySpec, dump_spec, parse_spec
 from auditcore.words import Strong
 from pages import _data as data
@@ -149,9 +150,18 @@ def _show_plan(spec: AnySpec, found: dict[str, Any]) -> None:
         _power(power)
     if plan["operating_points"]:
         _operating_points(plan["operating_points"])
+    if plan["attacks"]:
+        _costs(plan["attacks"])
     _findings(found["findings"], plan["notes"])
     if st.button("Start the audit", type="primary", key="setup_start", width="stretch"):
         _start(spec)
+
+
+def _costs(attacks: list[dict[str, Any]]) -> None:
+    most = max(attacks, key=lambda one: one["passes"])
+    label = f"What each attack reads and costs (at most {words.counted(most['passes'], 'pass', 'passes')} a row)"
+    with st.expander(label):
+        st.html(cost_table(attacks))
 
 
 def _power(power: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Table `attack_metrics` in; the table of attacks out, as HTML with every name escaped. For pages and reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -44,6 +44,24 @@ def _line(row: dict, auc: pd.DataFrame, hues: dict[str, str], passes: Mapping[st
         f'<td class="at-found">{found}</td><td class="num">{value}<small>{between}</small></td>'
         f'<td class="num">{percent(row["realised_fpr"], 2)}</td><td class="num">{count(passes.get(name))}</td></tr>'
     )
+
+
+def cost_table(costs: Sequence[Mapping[str, object]]) -> str:
+    """One line per attack: its paper, what it has to read, forward passes per row, and what is trained for it.
+
+    costs: what `findings.attack_costs` gives.
+    """
+    columns = ("attack", "paper", "reads", "passes", "trains")
+    head = "".join(f'<th scope="col"{" class=num" if c == "passes" else ""}>{c}</th>' for c in columns)
+    body = ""
+    for one in costs:
+        passes = "none" if one["passes"] == 0 else count(one["passes"])
+        body += (
+            f'<tr><th scope="row">{escape(attack_name(str(one["attack"])))}</th><td>{escape(one["paper"])}</td>'
+            f'<td>{escape(one["access"])}</td><td class="num">{passes}</td>'
+            f"<td>{escape(one['training'] or 'nothing')}</td></tr>"
+        )
+    return table_html(f"<tr>{head}</tr>", body)
 
 
 def _between(low: object, high: object) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 from auditcore.claims import claim
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, score_number, share
 from auditcore.findings.compare import comparison_finding
+from auditcore.findings.costs import attack_costs
 from auditcore.findings.membership import (
     excess_sentence,
     finest_fpr,
@@ -46,6 +47,7 @@ __all__ = [
     "alarms",
     "artifact_words",
     "at_rate",
+    "attack_costs",
     "attack_name",
     "called",
     "checkpoints_finding",

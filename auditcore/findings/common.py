@@ -14,6 +14,7 @@ ATTACK_NAMES = {
     "wbc": "WBC",
     "lira": "LiRA",
     "recall": "ReCaLL",
+    "neighbourhood": "neighbours",
     "bow": "words alone",
 }
 HEADLINE_FPR = 0.01

@@ -136,7 +136,7 @@ def plan_here(spec: AnySpec) -> Plan:
         notes.append(f"{len(train):,} rows to train on, {len(validation):,} to choose the best checkpoint.")
         return Plan("finetune", rows, tokens, seconds + 20, size, [], [], notes)
     if isinstance(spec, SweepSpec):
-        return _sweep_plan(spec, dataset, rows, tokens, forward, parameters, notes)
+        return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
     audited, power, extra = _vectors_power(spec, dataset)
     share = audited / max(rows, 1)

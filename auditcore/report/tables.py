@@ -17,6 +17,7 @@ def sections(run: Run) -> list[str]:
     if run.has("attack_metrics"):
         blind = [run.read("blind")] if run.has("blind") else []
         made.append(attacks(pd.concat([run.read("attack_metrics"), *blind], ignore_index=True)))
+        made.append(costs(findings.attack_costs(run.manifest["spec"])))
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
         if run.has("predictions") and run.has("examples"):
@@ -45,6 +46,21 @@ def attacks(metrics: pd.DataFrame) -> str:
     notes = " ".join(words.plain(n) for n in findings.unresolved_notes(metrics))
     head = ("attack", "AUC", *(f"found at {100 * r:g} % false alarms" for r in rates))
     return _table("Attacks, with 95 % intervals", head, rows, notes)
+
+
+def costs(found: list[dict]) -> str:
+    """One line per attack: its paper, what it reads, forward passes per row, what is trained for it."""
+    rows = [
+        _row(
+            [findings.attack_name(one["attack"]), one["paper"], one["access"], one["training"] or "nothing"],
+            ["none" if one["passes"] == 0 else words.count(one["passes"])],
+        )
+        for one in found
+    ]
+    note = "Passes are counted for each attack alone; attacks that read the same numbers share them."
+    return _table(
+        "What each attack reads and costs", ("attack", "paper", "reads", "trains", "passes a row"), rows, note
+    )
 
 
 def _with_interval(value: str, row: dict, write: Callable[..., str]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from auditcore.figures import membership as figures
 from auditcore.figures import theme
-from auditcore.figures.tables import attack_table
+from auditcore.figures.tables import attack_table, cost_table
 
 ROC = pd.DataFrame(
     {
@@ -160,3 +160,16 @@ def test_attack_table_shows_values_intervals_and_what_is_missing():
     assert "not resolved by 800 non-members (718 needed)" in html
     assert "&lt;b&gt;x" in html
     assert "<b>x" not in html
+
+
+def test_cost_table_says_what_is_read_and_trained():
+    costs = [
+        {"attack": "ez", "paper": "arXiv 1", "access": "logits of <both>", "passes": 2, "training": ""},
+        {"attack": "lira", "paper": "C", "access": "the target", "passes": 9, "training": "8 shadow models (lora)"},
+        {"attack": "bow", "paper": "none", "access": "the texts", "passes": 0, "training": ""},
+    ]
+    html = cost_table(costs)
+    assert html.count("<tr>") == 4
+    assert "logits of &lt;both&gt;" in html
+    assert '<td class="num">9</td><td>8 shadow models (lora)</td>' in html
+    assert '<td class="num">none</td><td>nothing</td>' in html

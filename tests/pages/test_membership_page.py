@@ -44,6 +44,12 @@ def test_a_row_in_the_address_is_shown_token_by_token(home: Path) -> None:
     assert "after fine-tuning" in text
 
 
+def test_papers_access_and_passes_of_every_attack_are_shown(home: Path) -> None:
+    text = html(page(make(home)))
+    for words in ("arXiv 2601.12104", "Yeom et al. 2018", "log-probabilities of target and reference"):
+        assert words in text
+
+
 def test_an_unknown_row_is_said(home: Path) -> None:
     text = html(page(make(home), row="no such row"))
     assert "This run has no row &#x27;no such row&#x27;" in text
