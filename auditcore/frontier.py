@@ -52,8 +52,11 @@ class Declaration:
     @classmethod
     def read(cls, record: dict[str, Any]) -> "Declaration":
         """The declaration that `record` was made from; other keys are left alone."""
-        known: dict[str, Any] = {k: v for k, v in record.items() if k in cls.__dataclass_fields__}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+        known: dict[str, Any] = {}
+        for name in cls.__dataclass_fields__:
+            if name in record:
+                known[name] = tuple(record[name]) if isinstance(record[name], list) else record[name]
+        return cls(**known)
 
 
 @dataclass(frozen=True)

@@ -219,10 +219,12 @@ def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
 
 
 def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str, Any]], list[str]]:
+    from auditcore.jobs.sealed import require_open
     from auditcore.jobs.vectors import audited_rows, evaluation_rows
     from auditcore.leakage.power import power
 
     audited, notes = audited_rows(spec, dataset)
+    require_open(audited)
     frame = audited.frame
     found, used = [], np.zeros(len(frame), dtype=bool)
     for attribute in spec.data.labels:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from auditcore import store
 from auditcore.errors import DatasetError
-from auditcore.jobs import cache
+from auditcore.jobs import cache, sealed
 from auditcore.jobs.context import Context
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import VectorsSpec
@@ -30,6 +30,7 @@ def audit(context: Context) -> None:
     assert isinstance(spec, VectorsSpec)
     everything = load_dataset(spec.data, spec.prompt_template if spec.model else None)
     dataset, notes = audited_rows(spec, everything)
+    sealed.require_open(dataset)
     evaluated = {}
     for attribute in spec.data.labels:
         evaluated[attribute], left_out = evaluation_rows(dataset.frame, attribute, spec.seed)
@@ -289,12 +290,6 @@ def _verdicts(context: Context) -> None:
 
 def _enter_ledger(context: Context, rows: Rows) -> None:
     """Note this look at the test rows: repeated looks at one test set wear it out, and a reader may count them."""
-    from auditcore.training.rows import text_hashes
-
-    test = rows.frame["split"].eq("bal_test").to_numpy(dtype=bool)
-    texts = rows.dataset.texts()
-    hashes = text_hashes([texts[i] for i in np.flatnonzero(test)])
-    key = cache.key(rows=sorted(hashes))
-    ledger = store.home() / "ledger.jsonl"
-    looks = store.enter_ledger(ledger, key, context.run.id)
-    context.record(test_split={"hash": key, "earlier_looks": looks})
+    test = rows.frame["split"].eq(sealed.TEST).to_numpy(dtype=bool)
+    prints = sealed.row_prints(rows.dataset)
+    context.record(test_split=sealed.enter_ledger(context.run, [prints[i] for i in np.flatnonzero(test)]))
