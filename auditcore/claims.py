@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from auditcore.spec import ARTIFACTS, ATTACKS, PROBES
+from auditcore.spec import ARTIFACTS, ATTACKS, DEFENCES, PROBES
 from auditcore.words import counted, interval, known, listed, shorten, signed
 
 
@@ -96,16 +96,21 @@ def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str
         what, origin = "the given vectors", f" ({shorten(spec['vectors']['path'])})"
     subjects = f", {counted(int(verdicts['n_subjects'].max()), 'test subject')}" if _any(verdicts, "n_subjects") else ""
     probes, seeds = listed(spec["probes"]), counted(len(spec["seeds"]), "seed")
+    defences = [d for d in spec.get("defences", []) if d != "none"]
+    behind = f" as they are and behind {listed(defences)} (fitted on other subjects, for the label read)"
     audited = (
-        f"Sensitive label {listed(labels)}, read from {what}{origin}, on {_data(manifest)}{subjects}, by the probes "
-        f"{probes} ({seeds}): {_lines(verdicts, 'LeakageGap')}."
+        f"Sensitive label {listed(labels)}, read from {what}{origin}{behind if defences else ''}, on {_data(manifest)}"
+        f"{subjects}, by the probes {probes} ({seeds}): {_lines(verdicts, 'LeakageGap')}."
     )
     left = [a for a in ARTIFACTS if a not in spec["artifacts"]] if spec.get("model") else []
     probes_left = [p for p in PROBES if p not in spec["probes"]]
+    untried = [d for d in DEFENCES if d not in spec.get("defences", [])] if defences else []
     not_audited = (
         "Not audited: "
         + (f"the artifacts {listed(left)}; " if left else "")
         + (f"the probes {listed(probes_left)}; " if probes_left else "")
+        + (f"the defences {listed(untried)}; " if untried else "")
+        + ("what a defence fitted for one label leaves of another; " if defences else "")
         + "other layers, checkpoints, templates and attributes; the generated text; attackers stronger than these "
         "probes or holding other data about the same people; populations unlike this one."
     )
@@ -121,10 +126,13 @@ def _lines(verdicts: pd.DataFrame, quantity: str) -> str:
     phrases = []
     for line in ordered.to_dict("records"):
         where = " ".join(str(line[k]) for k in ("attribute", "artifact") if isinstance(line.get(k), str))
-        who = f"{where + ' ' if where else ''}{line['attacker']}"
+        behind = f" behind {line['defence']}" if line.get("defence") not in (None, "none") else ""
+        who = f"{where + ' ' if where else ''}{line['attacker']}{behind}"
         value = f"{signed(line['value'])} (90 % interval {interval(line['low'], line['high'])})"
         phrases.append(f"{who} {value if known(line['value']) else 'not measurable'}, {line['verdict']}")
-    phrases += [f"all together, {v}" for v in combined["verdict"]] if len(each) > 1 else []
+    for line in combined.to_dict("records") if len(each) > 1 else []:
+        behind = f" behind {line['defence']}" if line.get("defence") not in (None, "none") else ""
+        phrases.append(f"all together{behind}, {line['verdict']}")
     return f"{quantity} against a budget of {ordered['budget'].iloc[0]:g}: {'; '.join(phrases)}"
 
 

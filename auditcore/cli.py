@@ -205,6 +205,7 @@ def verdict_table(verdicts: pd.DataFrame) -> str:
             "attribute": verdicts["attribute"].fillna(""),
             "measured": verdicts["artifact"].fillna(together),
             "layer": verdicts["layer"],
+            "defence": verdicts["defence"] if (verdicts["defence"].fillna("none") != "none").any() else None,
             "attacker": verdicts["attacker"],
             "split": verdicts["split"],
             "above chance": [signed(v) for v in verdicts["value"].astype(float)],

@@ -28,7 +28,15 @@ PROBES = {
     "linear": "multinomial logistic regression on standardised vectors, C chosen on an inner split",
     "mlp": "two-layer perceptron on standardised vectors",
 }
-DEFENCES = {"none": "the vectors as they are exported"}
+DEFENCES = {
+    "none": "the vectors as they are exported",
+    "pca": "the directions in which the classes' means differ removed",
+    "pca_vectors": "the widest directions of the vectors removed, whatever the label (Mu & Viswanath 2018)",
+    "inlp": "iterative null-space projection of logistic regressions (arXiv 2004.07667)",
+    "leace": "least-squares concept erasure, closed form, one-hot labels (arXiv 2306.03819)",
+    "noise": "Gaussian noise in proportion to each column's deviation, a control",
+    "truncate": "the first columns only, a control",
+}
 ADVERSARIES = {
     "mlp": "two-layer perceptron on standardised vectors, trained along with the adapter",
     "ridge": "regularised discriminant analysis of a bank of recent vectors: sees directions of low variance too",
@@ -59,6 +67,14 @@ ROLES = {
     "id": "a unique name of the row",
 }
 SPLITS = ("train", "defence_fit", "bal_train", "bal_val", "bal_test")
+# Split -> why no defence may be fitted on it; empty where one may.
+WHY_NOT = {
+    "train": "The model was trained on these subjects, so that their vectors differ from those it exports later.",
+    "defence_fit": "",
+    "bal_train": "A defence fitted on the probe's training rows leaves it nothing to learn: any vector reads as safe.",
+    "bal_val": "A defence that has seen bal_val rows makes its probe do worse than guessing there.",
+    "bal_test": "A defence that has seen test rows makes its probe do worse than guessing; bal_test only reports.",
+}
 VERDICTS = ("within budget", "over budget", "not resolved", "below chance")
 STATUSES = ("ok", "p_zero", "n_zero", "no_errors", "insufficient", "no_evidence")
 KINDS = ("membership", "vectors", "finetune", "sweep")
@@ -282,6 +298,24 @@ class VectorFile(_Model):
     column: str | None = None
 
 
+class DefenceSpec(_Model):
+    """How defences on vectors are fitted; what one of them does not use is ignored by it."""
+
+    fit_on: str = "defence_fit"
+    dimensions: int | None = Field(default=None, ge=1)  # directions to remove; None: classes - 1, what their means span
+    noise: float = Field(default=0.5, gt=0)  # of `noise`: standard deviation, in those of each column
+    keep: Fraction = 0.5  # of `truncate`: share of the columns
+
+    @field_validator("fit_on")
+    @classmethod
+    def _fit_on(cls, value: str) -> str:
+        if value not in WHY_NOT:
+            raise ValueError(f"'{value}' is not a split.{did_you_mean(value, WHY_NOT)}")
+        if WHY_NOT[value]:
+            raise ValueError(f"{WHY_NOT[value]} Defences are fitted on subjects of their own, those of defence_fit")
+        return value
+
+
 class VectorsSpec(_Audit):
     """What can be inferred from the exported vectors?"""
 
@@ -294,6 +328,7 @@ class VectorsSpec(_Audit):
     last_k: int = Field(default=8, ge=1)  # tokens in the artifact last_k_mean
     probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
     defences: list[str] = Field(default_factory=lambda: ["none"], min_length=1)
+    defence_options: DefenceSpec = Field(default_factory=DefenceSpec)
     seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     budget: float = Field(default=0.025, gt=0, lt=1)
     permutations: int = Field(default=199, ge=19)

@@ -81,7 +81,7 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
 
 def strongest_probes(metrics: pd.DataFrame) -> pd.DataFrame:
     """One row per attribute and artifact: the probe and layer with the largest signed gap on the test split."""
-    pooled = metrics[metrics["seed"].isna() & (metrics["defence"].fillna("none") == "none")]
+    pooled = metrics[metrics["seed"].isna() & (metrics["defence"] == findings.baseline(metrics))]
     for split in TEST_SPLITS:
         if (pooled["split"] == split).any():
             pooled = pooled[pooled["split"] == split]

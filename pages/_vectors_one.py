@@ -15,7 +15,7 @@ from auditcore.spec import ARTIFACTS
 from auditcore.store import Run
 from pages import _ui as ui
 
-WHERE = "p.attribute = ? and p.artifact = ? and p.layer = ? and p.probe = ? and p.split = ? and p.defence = 'none'"
+WHERE = "p.attribute = ? and p.artifact = ? and p.layer = ? and p.probe = ? and p.split = ? and p.defence = ?"
 
 
 def draw(run: Run, rows: pd.DataFrame, attribute: str, artifact: str, layer: int, split: str) -> None:
@@ -31,7 +31,7 @@ def draw(run: Run, rows: pd.DataFrame, attribute: str, artifact: str, layer: int
         f"{meaning[:1].upper()}{meaning[1:]}. Shown: the {best['probe']} probe, the stronger.",
     )
     if run.has("predictions"):
-        key = (attribute, artifact, layer, str(best["probe"]), split)
+        key = (attribute, artifact, layer, str(best["probe"]), split, str(best["defence"]))
         _who(run, key, best)
     left, right = st.columns([3, 2], gap="large")
     with left:

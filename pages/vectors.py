@@ -112,7 +112,7 @@ def _segmented(label: str, options: list[str], start: str, key: str) -> str:
 
 def _verdict(verdicts: pd.DataFrame, choice: Choice) -> None:
     """The run's verdict over all declared attackers, beside its pill."""
-    mine = verdicts[verdicts["defence"].fillna("none") == "none"]
+    mine = verdicts[verdicts["defence"] == findings.baseline(verdicts)]
     combined = mine[mine["attacker"] == "all"]
     if mine.empty:
         return

@@ -172,7 +172,13 @@ def _require(frame: pd.DataFrame, names: tuple[str, ...]) -> None:
     there = set(frame["split"].dropna())
     for name in names:
         if name not in there:
-            raise DatasetError(f"the split column has no rows of {name}; it has {', '.join(sorted(there))}.")
+            why = (
+                " Defences are fitted on subjects that no probe sees: map one of the file's splits to it (split_map), "
+                "leave the split role out to have subjects dealt anew, or audit no defence."
+                if name == "defence_fit"
+                else ""
+            )
+            raise DatasetError(f"the split column has no rows of {name}; it has {', '.join(sorted(there))}.{why}")
 
 
 def _labelled(frame: pd.DataFrame, label: str, *splits: str) -> pd.Series:

@@ -10,14 +10,23 @@ from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITH
 from auditcore.words import Strong, count, counted, interval, known, listed, number, percent, percent_interval
 
 
-def strongest(metrics: pd.DataFrame, attribute: str, split: str = "bal_test", defence: str = "none") -> pd.DataFrame:
+def strongest(
+    metrics: pd.DataFrame, attribute: str, split: str = "bal_test", defence: str | None = None
+) -> pd.DataFrame:
     """Seed-averaged rows of `probe_metrics`: the probe with the highest gap per artifact and layer, strongest first."""
     rows = pooled(metrics, attribute, split, defence).sort_values("signed_gap", ascending=False, kind="stable")
     return rows.drop_duplicates(["artifact", "layer"])
 
 
-def pooled(metrics: pd.DataFrame, attribute: str, split: str = "bal_test", defence: str = "none") -> pd.DataFrame:
-    """Rows of `probe_metrics` in which seeds are averaged, of one attribute, split and defence."""
+def baseline(metrics: pd.DataFrame) -> str:
+    """The defence a page shows unless asked for another: "none", or the first of a run that audits defences only."""
+    names = metrics["defence"].dropna()
+    return "none" if names.empty or (names == "none").any() else str(names.iloc[0])
+
+
+def pooled(metrics: pd.DataFrame, attribute: str, split: str = "bal_test", defence: str | None = None) -> pd.DataFrame:
+    """Rows of `probe_metrics` in which seeds are averaged, of one attribute, split and defence (None: `baseline`)."""
+    defence = baseline(metrics) if defence is None else defence
     chosen = (metrics["attribute"] == attribute) & (metrics["split"] == split) & (metrics["defence"] == defence)
     return metrics[chosen & metrics["seed"].isna()]
 

@@ -142,7 +142,7 @@ def plan_here(spec: AnySpec) -> Plan:
     share = audited / max(rows, 1)
     layers, width = _depth_and_width(spec)
     exported = len(spec.artifacts) * layers
-    fits = exported * max(len(spec.data.labels), 1)
+    fits = exported * max(len(spec.data.labels), 1) * len(spec.defences)
     seconds = forward * share + 45.0 * fits * len(spec.probes)
     size = 4 * width * audited * (exported + layers * ("concat" in spec.artifacts))  # concat is twice as wide
     return Plan("vectors", audited, int(tokens * share), seconds + 15, size, power, [], notes + extra)

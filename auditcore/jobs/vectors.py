@@ -14,6 +14,7 @@ from auditcore import store
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, sealed
 from auditcore.jobs.context import Context
+from auditcore.jobs.defences import FIT, Defended, append, fit_rows, needs_fit, write_effects
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import VectorsSpec
 
@@ -49,30 +50,38 @@ def audit(context: Context) -> None:
             context.run.write("projection", _projection(spec, rows, _exported(context), evaluated))
     exported = _exported(context)
 
-    for attribute, (artifact, layer), probe in product(spec.data.labels, exported, spec.probes):
-        where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none"}
-        _probe(context, rows, exported[artifact, layer], evaluated[attribute], probe, where)
+    for attribute, (artifact, layer), defence in product(spec.data.labels, exported, spec.defences):
+        where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence}
+        behind = Defended(context, rows, exported[artifact, layer], evaluated[attribute], where)
+        behind.measure_cost()
+        for probe in spec.probes:
+            _probe(context, rows, behind, evaluated[attribute], probe, where)
 
     if not context.finished("verdicts"):
         with context.stage("verdicts"):
+            write_effects(context)
             _verdicts(context)
 
 
 def audited_rows(spec: VectorsSpec, dataset: Any) -> tuple[Any, list[str]]:
-    """Keep the rows this audit looks at: those of the bal_* splits, made here when the data has none."""
+    """Keep the rows this audit looks at: those of the bal_* splits, made here when the data has none.
+
+    With defences those of defence_fit too, on which they are fitted.
+    """
     from auditcore.datasets.splits import make_splits
 
     notes: list[str] = []
+    splits = (FIT, *BAL) if needs_fit(spec) else BAL
     # Splits that the data brings are kept, after a look that no subject is in two of them.
-    frame = make_splits(dataset.frame, spec.data.labels, spec.seed, defences=spec.defences != ["none"])
+    frame = make_splits(dataset.frame, spec.data.labels, spec.seed, defences=needs_fit(spec))
     if "split" not in spec.data.roles:
         counts = frame["split"].value_counts()
         notes.append(
             "The data has no split; subjects were assigned at random, stratified by label: "
-            + ", ".join(f"{split} {int(counts.get(split, 0)):,} rows" for split in BAL)
+            + ", ".join(f"{split} {int(counts.get(split, 0)):,} rows" for split in splits)
             + "."
         )
-    keep = frame["split"].isin(BAL).to_numpy(dtype=bool)
+    keep = frame["split"].isin(splits).to_numpy(dtype=bool)
     if not keep.any():
         raise DatasetError(f"{spec.data.path}: no row is in bal_train, bal_val or bal_test; map the split role.")
     for split, n in frame.loc[~keep, "split"].fillna("no split").value_counts().items():
@@ -82,10 +91,15 @@ def audited_rows(spec: VectorsSpec, dataset: Any) -> tuple[Any, list[str]]:
 
 
 def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Positions of the class-balanced rows of each bal_* split, and words for what balancing left out."""
+    """Positions of the class-balanced rows of each bal_* split, and words for what balancing left out.
+
+    Rows of defence_fit, where there are any, are not balanced: an eraser weighs classes as it finds them.
+    """
     from auditcore.datasets.splits import balance_table, balanced, conflicting_subjects
 
     rows = {split: balanced(frame, attribute, split, seed) for split in BAL}
+    if frame["split"].eq(FIT).any():
+        rows[FIT] = fit_rows(frame, attribute)
     notes = []
     conflicts = len(conflicting_subjects(frame, attribute))
     if conflicts:
@@ -234,19 +248,20 @@ def _projection(
 
 
 def _probe(
-    context: Context, rows: Rows, array: np.ndarray, evaluated: dict[str, np.ndarray], probe: str, where: dict[str, Any]
+    context: Context, rows: Rows, behind: Defended, evaluated: dict[str, np.ndarray], probe: str, where: dict[str, Any]
 ) -> None:
     """Fit and judge one probe on one artifact for one attribute; its rows join the tables at once."""
     from auditcore.leakage.gap import evaluate
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
-    name = f"{where['attribute']} from {where['artifact']}, layer {where['layer']}, {probe}"
+    defence = "" if where["defence"] == "none" else f" behind {where['defence']}"
+    name = f"{where['attribute']} from {where['artifact']}, layer {where['layer']}{defence}, {probe}"
     if context.finished(name):
         return
     with context.stage(name) as on_progress:
         result = evaluate(
-            array,
+            behind.array,
             rows.frame[where["attribute"]],
             rows.frame["group"],
             evaluated,
@@ -262,17 +277,8 @@ def _probe(
         )
         known = context.run.manifest["data"]["notes"]
         context.record(data={"notes": known + [text for text in result.warnings if text not in known]})
-        _append(context, "probe_metrics", result.metrics, {**where, "probe": probe})
-        _append(context, "predictions", result.predictions, {**where, "probe": probe})
-
-
-def _append(context: Context, table: str, frame: pd.DataFrame, where: dict[str, Any]) -> None:
-    """Add rows to a table; rows of the same place left by an attempt that was killed are replaced."""
-    if context.run.has(table):
-        old = context.run.read(table)
-        same = np.logical_and.reduce([(old[column] == value).to_numpy() for column, value in where.items()])
-        frame = pd.concat([old[~same], frame], ignore_index=True)
-    context.run.write(table, frame)
+        append(context, "probe_metrics", result.metrics, {**where, "probe": probe})
+        append(context, "predictions", result.predictions, {**where, "probe": probe})
 
 
 def _verdicts(context: Context) -> None:

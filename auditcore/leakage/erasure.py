@@ -57,7 +57,7 @@ class Defence:
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return defended vectors, float64 [n, d]; a row that is not finite becomes NaN throughout."""
         wide = np.asarray(vectors, dtype=np.float64)
-        broken: np.ndarray = ~np.isfinite(wide).all(axis=1)
+        broken = np.logical_not(np.isfinite(wide).all(axis=1))
         wide = np.where(broken[:, None], 0.0, wide)
         if self.function is not None:
             out = self.function(wide)

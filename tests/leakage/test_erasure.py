@@ -9,6 +9,7 @@ import pytest
 from auditcore.errors import DatasetError, SpecError
 from auditcore.leakage.erasure import DEFENCES, Options, orthonormal_rows, protect
 from auditcore.leakage.logistic import fit_logistic
+from auditcore.spec import DEFENCES as NAMES
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 LEACE = json.loads((GOLDEN / "leace.json").read_text())["cases"]
@@ -59,6 +60,10 @@ def test_projection_onto_the_null_space_agrees_with_the_inlp_code(case):
 def test_row_spaces_agree_with_the_inlp_code(unit):
     rows = orthonormal_rows(np.array(unit["W"], dtype=float))
     np.testing.assert_allclose(rows.T @ rows, unit["get_rowspace_projection"], atol=1e-12)
+
+
+def test_spec_names_one_function_each():
+    assert DEFENCES.keys() == NAMES.keys()
 
 
 @pytest.mark.parametrize("name", ERASERS)
