@@ -109,7 +109,8 @@ def _check(arguments: argparse.Namespace) -> int:
         from auditcore.lm.load import tokenizer_file
 
         tokenizer = tokenizer_file(arguments.model)
-    template = arguments.template or ("{prompt}" if "prompt" in mapped else "{text}")
+    main = next((role for role in ("messages", "prompt") if role in mapped), "text")
+    template = arguments.template or f"{{{main}}}"
     report = checks.check(DataSpec(path=arguments.data, roles=mapped), template, arguments.max_length, tokenizer)
     _say(report.to_text())
     return 0

@@ -60,6 +60,7 @@ ROLES = {
     "text": "the text a model was trained on",
     "prompt": "what the model is given",
     "target": "what the model should write",
+    "messages": "a conversation: a list of {role, content}, as JSON or as a list column",
     "label": "the sensitive attribute, one column or several",
     "member": "was this row trained on? 0/1/true/false, empty = unknown",
     "split": "train, defence_fit, bal_train, bal_val or bal_test",
@@ -222,11 +223,24 @@ class _Audit(_Model):
             parse_template(value)
         return value
 
+    @model_validator(mode="after")
+    def _conversations(self) -> "_Audit":
+        if "messages" in self.data.roles:
+            if self.template is not None:
+                raise ValueError(
+                    "rows of messages are written with the tokenizer's own chat template; leave template out"
+                )
+            if twice := [role for role in ("text", "prompt", "target") if role in self.data.roles]:
+                raise ValueError(f"a row is either messages or {twice[0]}, not both: leave one of the roles out")
+        return self
+
     @property
     def prompt_template(self) -> str:
         """The template, or its default from the mapped roles."""
         if self.template is not None:
             return self.template
+        if "messages" in self.data.roles:
+            return "{messages}"
         return "{prompt}" if "prompt" in self.data.roles else "{text}"
 
 
@@ -361,6 +375,8 @@ class VectorsSpec(_Audit):
     def _source(self) -> "VectorsSpec":
         if (self.model is None) == (self.vectors is None):
             raise ValueError("name either a model to extract vectors with, or a file of vectors, not both")
+        if "messages" in self.data.roles:
+            raise ValueError("vectors are extracted from prompts; map a column to prompt or text instead of messages")
         if not self.data.labels:
             raise ValueError("data.roles.label is missing: which column holds the sensitive label?")
         return self

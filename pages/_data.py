@@ -31,6 +31,7 @@ class FileFacts:
     n_bytes: int
     columns: dict[str, str]  # readable ones: name -> type
     guesses: dict[str, tuple[str, str]]  # role -> (column, reason)
+    lists: tuple[str, ...] = ()  # columns of lists: conversations perhaps
 
 
 def bundled_data() -> str | None:
@@ -111,7 +112,8 @@ def _file_facts(path: str, version: str) -> FileFacts:
     table = open_table(path)
     columns = {name: table.columns[name] for name in table.readable}
     guesses = {role: (guess.column, guess.reason) for role, guess in guess_roles(table).items()}
-    return FileFacts(path, version, table.format, table.n_rows, Path(path).stat().st_size, columns, guesses)
+    lists = tuple(name for name, kind in table.columns.items() if kind == "LIST")
+    return FileFacts(path, version, table.format, table.n_rows, Path(path).stat().st_size, columns, guesses, lists)
 
 
 @st.cache_data(show_spinner=False, max_entries=20)
@@ -119,7 +121,7 @@ def first_rows(path: str, version: str, columns: tuple[str, ...], n: int = 3) ->
     """The first rows as text, each cut to what fits a table cell."""
     from auditcore.datasets.tables import open_table, read_table
 
-    frame = read_table(open_table(path), list(columns), limit=n)
+    frame = read_table(open_table(path), list(columns), limit=n, lists=columns)
     return frame.map(lambda v: v if not isinstance(v, str) or len(v) <= 240 else v[:240] + "…")
 
 

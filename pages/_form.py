@@ -28,12 +28,13 @@ ABOUT = {
 NONE = ""  # option of a role that is not mapped
 _SHOWN_ROLES = {
     "vectors": ("text", "label", "group", "split", "id"),
-    "membership": ("text", "target", "member", "group", "id"),
-    "finetune": ("text", "target", "member", "split", "group", "id"),
+    "membership": ("text", "target", "messages", "member", "group", "id"),
+    "finetune": ("text", "target", "messages", "member", "split", "group", "id"),
 }
 _ROLE_LABELS = {
     "text": "Text the model reads",
     "target": "Text it should write (optional)",
+    "messages": "Conversation (instead of text)",
     "label": "Sensitive labels",
     "member": "Trained on?",
     "split": "Split (optional)",
@@ -201,13 +202,15 @@ def choose_roles(kind: str, facts: data.FileFacts) -> dict[str, Any]:
     if kind == "vectors" and "prompt" in facts.guesses:
         guesses["text"] = facts.guesses["prompt"]
     chosen: dict[str, Any] = {}
-    roles = _SHOWN_ROLES[kind]
+    roles = [role for role in _SHOWN_ROLES[kind] if role != "messages" or facts.lists]
     for start in range(0, len(roles), 2):
         for role, place in zip(roles[start : start + 2], st.columns(2, gap="medium"), strict=False):
             with place, st.container(gap="xxsmall"):
                 value = _one_role(kind, role, facts, guesses.get(role, ("", "")))
             if value:
                 chosen[role] = value
+    if "messages" in chosen:
+        return {role: column for role, column in chosen.items() if role not in ("text", "target")}
     if "text" in chosen:
         chosen = {main_role(kind, "target" in chosen): chosen.pop("text"), **chosen}
     elif main in chosen:
@@ -217,7 +220,7 @@ def choose_roles(kind: str, facts: data.FileFacts) -> dict[str, Any]:
 
 def _one_role(kind: str, role: str, facts: data.FileFacts, guessed: tuple[str, str]) -> Any:
     guess, reason = guessed
-    columns = list(facts.columns)
+    columns = list(facts.lists if role == "messages" else facts.columns)
     key = f"setup_role_{kind}_{role}_{_short(facts.path)}"
     if role == "label":
         value: Any = _labels(columns, guess, key)
@@ -255,19 +258,23 @@ def _labels(columns: list[str], guess: str, key: str) -> Any:
 
 
 def choose_template(facts: data.FileFacts, roles: dict[str, Any]) -> tuple[str, int]:
-    """How is a row written, and how long may it be? Returns the template and max_length."""
+    """How is a row written, and how long may it be? Returns the template ("" for conversations) and max_length."""
     main = "prompt" if "prompt" in roles else "text"
     default = data.BUNDLED_TEMPLATE if data.is_bundled(facts.path) and main == "prompt" else "{" + main + "}"
     left, right = st.columns([3, 1], gap="medium")
     with left:
-        template = st.text_area(
-            "Template",
-            default,
-            height=76,
-            key=f"setup_template_{main}_{_short(facts.path)}",
-            help="How a row is written for the model. Names in braces are roles or columns.",
-            **_STAY,
-        )
+        if "messages" in roles:
+            template = ""
+            ui.quiet("Conversations are written with the model's own chat template; what the assistant writes counts.")
+        else:
+            template = st.text_area(
+                "Template",
+                default,
+                height=76,
+                key=f"setup_template_{main}_{_short(facts.path)}",
+                help="How a row is written for the model. Names in braces are roles or columns.",
+                **_STAY,
+            )
     with right:
         length = st.number_input(
             "Longest text, in tokens",

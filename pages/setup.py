@@ -58,7 +58,8 @@ def _form() -> dict[str, Any] | None:
     options = choose_options(kind)
     rows = options.pop("_max_rows")
     raw: dict[str, Any] = {"kind": kind, **model, "data": {"path": path, "roles": roles, "max_rows": rows}}
-    raw |= {"template": template, "max_length": length} if template else {}
+    raw |= {"template": template} if template else {}
+    raw |= {"max_length": length} if length else {}
     raw |= options
     name = st.text_input("Name of the run", placeholder=form.default_name(kind, raw), key="setup_name")
     return {"name": name.strip() or form.default_name(kind, raw), **raw}

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.datasets import roles
+from auditcore.datasets.conversations import parse_messages
 from auditcore.datasets.lengths import measure, quantiles, sampled_lengths
 from auditcore.datasets.roles import Plan, plan_columns, shared_subjects
 from auditcore.datasets.splits import conflicting_subjects
@@ -80,6 +81,8 @@ def check(data: DataSpec, template: str, max_length: int, tokenizer_file: str | 
     texts = measure(plan, template, n_rows)
     frame, broken = _frame(plan, data, texts["code"], n_rows, out)
     _check_texts(plan, texts, n_rows, out)
+    if "messages" in plan.roles:
+        _check_conversations(plan, n_rows, out)
     tables["duplicates"] = _check_duplicates(frame, texts, plan, out)
     if "split" in plan.roles.keys() - broken:
         tables["splits"] = _check_splits(frame, plan, out)
@@ -153,6 +156,21 @@ def _check_texts(plan: Plan, texts: pd.DataFrame, n_rows: int, out: _Findings) -
             out.say(
                 "warning", f"The template writes the label column '{label}' into the text: nothing is left to infer."
             )
+
+
+def _check_conversations(plan: Plan, n_rows: int, out: _Findings) -> None:
+    """Read every conversation once; the first that cannot be read is an error."""
+    column = read_table(plan.table, plan.lists, limit=n_rows, lists=plan.lists)[plan.roles["messages"]]
+    try:
+        found = parse_messages(column, plan.table.path)
+    except DatasetError as error:
+        out.say("error", str(error).removeprefix(f"{plan.table.path}: "))
+        return
+    answers = np.array([sum(message["role"] == "assistant" for message in chat) for chat in found])
+    out.say("info", f"{len(found):,} conversations with {int(answers.sum()):,} messages of the assistant, which count.")
+    if silent := int((answers == 0).sum()):
+        out.say("warning", f"{silent:,} of {n_rows:,} conversations have none: nothing of them is trained or scored.")
+    out.say("info", "Lengths are those of what is said; what the chat template adds is not counted here.")
 
 
 def _check_duplicates(frame: pd.DataFrame, texts: pd.DataFrame, plan: Plan, out: _Findings) -> pd.DataFrame:

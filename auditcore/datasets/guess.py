@@ -17,6 +17,7 @@ NAMES = {
     "nationality disability insurance sensitive label attribute class category",
     "target": "target summary completion response output answer reference highlights",
     "prompt": "prompt input question instruction dialogue document article context source note",
+    "messages": "messages conversations conversation chat",
     "text": "text content body sentence passage message comment review description abstract",
 }  # fmt: skip
 MEMBER_VALUES = {"0", "1", "true", "false", "yes", "no", "0.0", "1.0"}
@@ -62,6 +63,9 @@ def guess_roles(table: Table) -> dict[str, Guess]:
     """
     columns = _statistics(table)
     found: dict[str, Guess] = {}
+    lists = [name for name, kind in table.columns.items() if kind == "LIST"]
+    if named := [name for name in lists if _folded(name) in NAMES["messages"].split()]:
+        found["messages"] = Guess(named[0], "its name, and it holds lists")
 
     def take(role: str, fits: Callable[[_Column], bool], why: Callable[[_Column], str]) -> None:
         free = [c for c in columns if fits(c) and c.name not in {g.column for g in found.values()}]
@@ -73,12 +77,13 @@ def guess_roles(table: Table) -> dict[str, Guess]:
         lambda c: c.distinct > 0 and set(c.values) <= set(SPLITS),
         lambda c: f"its values are {_listed(c.values)}",
     )
-    if "split" not in found and (named := [c for c in columns if c.values and set(c.values) <= set(SPLITS)]):
-        found["split"] = Guess(named[0].name, f"all its values are names of splits: {_listed(named[0].values)}")
+    if "split" not in found and (splits := [c for c in columns if c.values and set(c.values) <= set(SPLITS)]):
+        found["split"] = Guess(splits[0].name, f"all its values are names of splits: {_listed(splits[0].values)}")
     take("member", _memberlike, lambda c: f"its values are {_listed(c.values)}")
     take("id", lambda c: c.unique and c.length <= SHORT, lambda c: f"its {c.n_rows:,} values all differ")
     take("group", lambda c: c.distinct > 1 and c.length <= SHORT, lambda c: f"it has {c.distinct:,} different values")
-    _guess_texts(columns, found, take)
+    if "messages" not in found:
+        _guess_texts(columns, found, take)
     take("label", lambda c: c.classes, lambda c: f"it has {c.distinct} different values")
     _guess_rest(columns, found)
     return {role: found[role] for role in NAMES if role in found}

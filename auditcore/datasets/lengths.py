@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from auditcore.datasets.conversations import said
 from auditcore.datasets.roles import Plan
 from auditcore.datasets.tables import connect, select_sql
 from auditcore.errors import DatasetError
@@ -27,7 +28,7 @@ def _rendered(plan: Plan, template: str) -> tuple[str, list[object]]:
             pieces.append(at[plan.fields[name]])
     values = " || ".join(dict.fromkeys(at[column] for column in plan.fields.values()))
     target = at[plan.roles["target"]] if "target" in plan.roles else "''"
-    sql, parameters = select_sql(plan.table, columns)
+    sql, parameters = select_sql(plan.table, columns, plan.lists)
     return f"SELECT {' || '.join(pieces)} AS t, {values} AS v, {target} AS g FROM ({sql})", [*literals, *parameters]
 
 
@@ -61,6 +62,8 @@ def sampled_lengths(plan: Plan, template: str, n_rows: int, tokenizer_file: Path
             [*parameters, n_rows, k, n_rows, k, n_rows],
         )
         while batch := query.fetchmany(512):
+            if plan.lists:
+                batch = [(said(t), g) for t, g in batch]
             if tokenizer is None:
                 lengths += [len(t.split()) + len(g.split()) for t, g in batch]
                 continue

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from auditcore.datasets.conversations import Message, as_text, parse_messages
 from auditcore.datasets.guess import Guess, guess_roles
 from auditcore.datasets.importers import import_notes
 from auditcore.datasets.tables import Table, column_index, open_table, read_table
@@ -36,6 +37,7 @@ class Dataset:
     path: str
     sha256: str
     notes: list[str]
+    messages: list[list[Message]] | None = None  # conversations; fields then hold each of them as one text
 
     def texts(self) -> list[str]:
         """The template rendered for every row, followed by the target (after a blank, as the model reads it)."""
@@ -52,7 +54,8 @@ class Dataset:
         kept = (self.frame if frame is None else frame).iloc[positions].reset_index(drop=True)
         fields = {name: [texts[i] for i in positions] for name, texts in self.fields.items()}
         target = None if self.target is None else [self.target[i] for i in positions]
-        return replace(self, frame=kept, fields=fields, target=target)
+        messages = None if self.messages is None else [self.messages[i] for i in positions]
+        return replace(self, frame=kept, fields=fields, target=target, messages=messages)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ class Plan:
         """All columns that are needed, once each."""
         return list(dict.fromkeys([*self.fields.values(), *self.roles.values(), *self.labels]))
 
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """Columns that may be lists: the conversations."""
+        return (self.roles["messages"],) if "messages" in self.roles else ()
+
 
 def plan_columns(data: DataSpec, template: str | None) -> Plan:
     """Open the file and find the columns. Raises DatasetError for a bad file or a missing column ("did you mean")."""
@@ -78,7 +86,7 @@ def plan_columns(data: DataSpec, template: str | None) -> Plan:
             if name not in table.columns:
                 hint = did_you_mean(name, table.columns)
                 raise DatasetError(f"{table.path}: there is no column '{name}' for the role {role}.{hint}")
-            column_index(table, name)
+            column_index(table, name, lists=role == "messages")
     roles = {role: column for role, column in data.roles.items() if isinstance(column, str) and role != "label"}
     _check_labels(table, data.labels)
     if data.split_map and "split" not in roles:
@@ -108,7 +116,7 @@ def _field(table: Table, data: DataSpec, name: str) -> str:
         raise DatasetError(
             f"{table.path}: the template names {what}.{did_you_mean(name, [*data.roles, *table.columns])}"
         )
-    column_index(table, column)
+    column_index(table, column, lists=name == "messages")
     return column
 
 
@@ -120,18 +128,22 @@ def load_dataset(data: DataSpec, template: str | None) -> Dataset:
     one class, one subject in two splits (when both roles are mapped).
     """
     plan = plan_columns(data, template)
-    raw = read_table(plan.table, plan.columns, limit=data.max_rows)
+    raw = read_table(plan.table, plan.columns, limit=data.max_rows, lists=plan.lists)
     notes = import_notes(plan.table.path) if plan.table.format == "parquet" else []
     if len(raw) < plan.table.n_rows:
         notes.append(f"Only the first {len(raw):,} of {plan.table.n_rows:,} rows are used (max_rows).")
     fields = {name: _texts(raw[column]) for name, column in plan.fields.items()}
+    messages = None
+    if "messages" in plan.roles:
+        messages = parse_messages(raw[plan.roles["messages"]], plan.table.path)
+        fields["messages"] = [as_text(conversation) for conversation in messages]
     target = _texts(raw[plan.roles["target"]]) if "target" in plan.roles else None
     prompts = render(template, fields, len(raw)) if template is not None else [str(i) for i in range(len(raw))]
     frame, found = build_frame(plan, data, raw, prompts)
     notes += found + _text_notes(fields, target)
     if {"split", "group"} <= plan.roles.keys():
         require_disjoint_splits(frame, str(plan.table.path))
-    return Dataset(frame, fields, target, template or "", plan.labels, data.path, plan.table.sha256, notes)
+    return Dataset(frame, fields, target, template or "", plan.labels, data.path, plan.table.sha256, notes, messages)
 
 
 def render(template: str, fields: dict[str, list[str]], n: int) -> list[str]:

@@ -7,7 +7,7 @@ paths never become SQL text: columns are addressed by position, everything else 
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,17 +72,22 @@ def open_table(path: str | Path, format: str = "auto") -> Table:
 
 
 def read_table(
-    table: Table, columns: Sequence[str] | None = None, limit: int | None = None, offset: int = 0
+    table: Table,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    lists: Container[str] = (),
 ) -> pd.DataFrame:
     """Return rows in file order, every column as text, missing where empty or null; index 0 = first data row read.
 
-    `columns` None takes all but lists and raw bytes. Raises DatasetError for an unknown column or one of those.
+    `columns` None takes all but lists and raw bytes. `lists`: columns that may be lists; they come as JSON. Raises
+    DatasetError for an unknown column or one that cannot be read.
     """
     names = list(table.readable) if columns is None else list(dict.fromkeys(columns))
     if not names:
         left = max(0, table.n_rows - offset)
         return pd.DataFrame(index=pd.RangeIndex(left if limit is None else min(left, limit)))
-    sql, parameters = select_sql(table, names)
+    sql, parameters = select_sql(table, names, lists)
     with connect(table.path) as con:
         query = con.sql(
             f"{sql} LIMIT ? OFFSET ?", params=[*parameters, table.n_rows if limit is None else limit, offset]
@@ -91,26 +96,33 @@ def read_table(
     return frame.set_axis(names, axis=1)
 
 
-def select_sql(table: Table, columns: Sequence[str]) -> tuple[str, list[object]]:
-    """Return SQL giving `columns` as text under the names v0, v1, ..., and its parameters."""
-    where = [column_index(table, name) for name in columns]
+def select_sql(table: Table, columns: Sequence[str], lists: Container[str] = ()) -> tuple[str, list[object]]:
+    """Return SQL giving `columns` as text under the names v0, v1, ..., and its parameters; `lists` as in read_table."""
+    where = [column_index(table, name, lists=name in lists) for name in columns]
     path = _literal(table.path)
     if table.format == "jsonl":
         values = ", ".join(f"nullif(v[{k + 1}], '') AS v{k}" for k in range(len(where)))
         inner = f"SELECT json_extract_string(json, ?) AS v FROM {_jsonl(table.path)}"
         return f"SELECT {values} FROM ({inner})", [[_pointer(name) for name in columns], path]
     if table.format == "parquet":
-        values = ", ".join(f"nullif(CAST(c{i} AS VARCHAR), '') AS v{k}" for k, i in enumerate(where))
+        nested = {i for i, kind in enumerate(table.columns.values()) if kind in ("LIST", "STRUCT")}
+        values = ", ".join(
+            f"nullif(CAST({f'to_json(c{i})' if i in nested else f'c{i}'} AS VARCHAR), '') AS v{k}"
+            for k, i in enumerate(where)
+        )
         return f"SELECT {values} FROM {_parquet(len(table.columns))}", [path]
     values = ", ".join(f"nullif(c{i}, '') AS v{k}" for k, i in enumerate(where))
     return f"SELECT {values} FROM {_csv(table.path, table.format, len(table.columns))}", [path]
 
 
-def column_index(table: Table, name: str) -> int:
-    """Return the position of a column that can be read as text. Raises DatasetError ("did you mean")."""
+def column_index(table: Table, name: str, *, lists: bool = False) -> int:
+    """Return the position of a column that can be read as text. Raises DatasetError ("did you mean").
+
+    lists: a list will do, since its JSON is wanted.
+    """
     if name not in table.columns:
         raise DatasetError(f"{table.path}: there is no column '{name}'.{did_you_mean(name, table.columns)}")
-    if table.columns[name] in UNREADABLE:
+    if table.columns[name] in UNREADABLE and not (lists and table.columns[name] == "LIST"):
         what = UNREADABLE[table.columns[name]]
         raise DatasetError(f"{table.path}: column '{name}' holds {what}; turn them into text first.")
     return list(table.columns).index(name)

@@ -10,6 +10,7 @@ from auditcore.errors import DatasetError, RunError, SpecError
 from auditcore.jobs import evidence, neighbours
 from auditcore.jobs.models import Models
 from auditcore.jobs.queue import require_unchanged
+from auditcore.jobs.rows import tokenise
 from auditcore.spec import MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
@@ -23,7 +24,6 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     example_id, answer (member | not a member | no evidence), score, status, n_scored, attack, target_fpr.
     Raises RunError when the run is no finished membership run, SpecError when it has no such threshold.
     """
-    from auditcore.lm.encode import encode
     from auditcore.lm.load import load_tokenizer
     from auditcore.membership import roc
     from auditcore.membership.scores import score_table
@@ -41,7 +41,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     dataset = _texts(spec, text)
     ids = dataset.frame["example_id"].tolist()
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
-    encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
+    encoded = tokenise(tokenizer, dataset, spec.max_length)
     models = Models(spec)
     passes = evidence.plan(spec, dataset, encoded, tokenizer, needed)
     found = {one.name: one.run(spec, models.get(one.model), None) for one in passes}
@@ -75,11 +75,13 @@ def _texts(spec: MembershipSpec, text: str) -> Any:
 
     path = Path(text) if len(text) < 1024 and "\n" not in text else None
     if path is not None and path.suffix.lower() in TABLES:
-        roles = {r: c for r, c in spec.data.roles.items() if r in ("text", "prompt", "target", "id")}
+        roles = {r: c for r, c in spec.data.roles.items() if r in ("text", "prompt", "target", "messages", "id")}
         data = spec.data.model_copy(update={"path": str(path), "roles": roles, "format": "auto", "max_rows": None})
         return load_dataset(data, spec.prompt_template)
     if path is not None and path.suffix.lower() in (".txt", ".md") and len(text.split()) == 1 and not _is_file(path):
         raise DatasetError(f"{path}: no such file.")  # nobody asks whether a file's name was trained on
+    if (chats := spec.data.column("messages")) is not None:
+        raise SpecError(f"This run's rows are conversations: give a table file with the column '{chats}'.")
     columns = [column for _, column in parse_template(spec.prompt_template) if column]
     if "target" in spec.data.roles or len(columns) > 1:
         needed = ", ".join([*columns, *(["target"] if "target" in spec.data.roles else [])])

@@ -5,7 +5,7 @@ One extraction serves every attack that reads nothing else; each pass of a model
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import pandas as pd
 from auditcore.errors import DatasetError, ModelError, SpecError
 from auditcore.jobs import cache
 from auditcore.jobs.context import OnProgress
-from auditcore.jobs.rows import ids_hash
+from auditcore.jobs.rows import ids_hash, tokenise
 from auditcore.spec import MembershipSpec, parse_template
 
 
@@ -167,12 +167,18 @@ def mean_per_row(arrays: dict[str, np.ndarray]) -> np.ndarray:
 def scored_texts(spec: MembershipSpec, dataset: Any, encoded: Any, tokenizer: Any) -> list[str]:
     """The text whose tokens are scored, row by row: what was cut off is not part of it."""
     only_target = encoded.has_target and spec.score == "target"
+    if encoded.learnt is not None:
+        return [_decoded(tokenizer, ids[encoded.places(i, spec.score)]) for i, ids in enumerate(encoded.ids)]
     texts = list(dataset.target) if only_target else dataset.texts()
     cut = encoded.target_truncated if only_target else encoded.truncated | encoded.target_truncated
     for i in np.flatnonzero(cut):
         ids = encoded.ids[i][encoded.prompt_lengths[i] :] if only_target else encoded.ids[i]
-        texts[i] = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        texts[i] = _decoded(tokenizer, ids)
     return texts
+
+
+def _decoded(tokenizer: Any, ids: np.ndarray) -> str:
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def compressed_bytes(texts: Sequence[str]) -> np.ndarray:
@@ -181,9 +187,15 @@ def compressed_bytes(texts: Sequence[str]) -> np.ndarray:
 
 
 def _lower(spec: MembershipSpec, dataset: Any, tokenizer: Any) -> Any:
-    """The rows in lower case, the template's own words too; they are cut at the same number of tokens."""
+    """The rows in lower case, the template's own words too (those of a chat template stay); cut at the same number of
+    tokens."""
     from auditcore.lm.encode import encode
 
+    if dataset.messages is not None:
+        from auditcore.datasets.conversations import lowered
+
+        chats = [lowered(conversation) for conversation in dataset.messages]
+        return tokenise(tokenizer, replace(dataset, messages=chats), spec.max_length)
     parts = []
     for literal, name in parse_template(dataset.template):
         parts.append(literal.lower().replace("{", "{{").replace("}", "}}"))
@@ -218,4 +230,9 @@ def _prefixed(spec: MembershipSpec, encoded: Any, prefix: Sequence[int]) -> Any:
     ids = [np.concatenate([head, row]) if len(row) else row for row in encoded.ids]
     nothing = np.zeros(len(ids), dtype=bool)
     lengths = np.array([min(len(head) + f, len(row)) for f, row in zip(first, ids, strict=True)], dtype=np.int64)
-    return Encoded(ids, lengths, nothing, nothing, has_target=True)
+    learnt = None
+    if only_target and encoded.learnt is not None:
+        learnt = [np.zeros(len(row), dtype=bool) for row in ids]
+        for i, mask in enumerate(learnt):
+            mask[len(head) + encoded.places(i)] = True
+    return Encoded(ids, lengths, nothing, nothing, has_target=True, learnt=learnt)

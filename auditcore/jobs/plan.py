@@ -251,16 +251,14 @@ def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str,
 
 
 def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
-    from auditcore.lm.encode import encode
+    from auditcore.jobs.rows import tokenise
     from auditcore.lm.load import load_tokenizer
 
     assert spec.model is not None
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     n = len(dataset.frame)
     keep = np.unique(np.linspace(0, max(n - 1, 0), min(n, SAMPLE)).astype(int))
-    fields = {name: [texts[i] for i in keep] for name, texts in dataset.fields.items()}
-    target = [dataset.target[i] for i in keep] if dataset.target is not None else None
-    encoded = encode(tokenizer, dataset.template, fields, target, spec.max_length)
+    encoded = tokenise(tokenizer, dataset.select(keep), spec.max_length, (keep + 1).tolist())
     return np.asarray([len(ids) for ids in encoded.ids])
 
 

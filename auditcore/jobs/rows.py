@@ -27,18 +27,28 @@ class Rows:
 
 
 def ids_hash(encoded: Any) -> str:
-    """SHA-256 over token ids and prompt lengths of an `Encoded`."""
+    """SHA-256 over token ids, prompt lengths and the assistant's tokens of an `Encoded`."""
     digest = hashlib.sha256()
-    for ids, prompt in zip(encoded.ids, encoded.prompt_lengths, strict=True):
-        digest.update(np.asarray([len(ids), prompt], dtype=np.int64).tobytes())
-        digest.update(np.asarray(ids, dtype=np.int64).tobytes())
+    encoded.hash_into(digest)
     return digest.hexdigest()
+
+
+def tokenise(tokenizer: Any, dataset: Any, max_length: int, numbers: Sequence[int] | None = None) -> Any:
+    """`lm.encode.Encoded` of a data set: conversations by the tokenizer's chat template, other rows by their own.
+
+    numbers: the rows' numbers in messages, where these are not all of a file.
+    """
+    if dataset.messages is not None:
+        from auditcore.lm.chat import encode_messages
+
+        return encode_messages(tokenizer, dataset.messages, max_length, numbers)
+    from auditcore.lm.encode import encode
+
+    return encode(tokenizer, dataset.template, dataset.fields, dataset.target, max_length)
 
 
 def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[str] = ()) -> Rows:
     """Tokenise the data set, write `examples`, and record what was read, cut and skipped (stage `rows`)."""
-    from auditcore.lm.encode import encode
-
     spec = context.spec
     n = len(dataset.frame)
     if n == 0:
@@ -46,7 +56,7 @@ def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[st
     encoded = None
     frame = dataset.frame.assign(n_tokens=pd.array([pd.NA] * n, dtype="Int32"), truncated=False)
     if tokenizer is not None:
-        encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
+        encoded = tokenise(tokenizer, dataset, spec.max_length)
         lengths = np.asarray([len(ids) for ids in encoded.ids], dtype=np.int32)
         frame = dataset.frame.assign(n_tokens=lengths, truncated=np.asarray(encoded.truncated, dtype=bool))
     rows = Rows(dataset, encoded, frame)
@@ -58,13 +68,13 @@ def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[st
     named = context.run.manifest["spec"]["data"]["path"]  # the corpus, where rows were made from one
     with context.stage("rows", n):
         context.run.write("examples", frame)
-        notes = [*dataset.notes, *more_notes, *_cuts(rows, spec.max_length)]
+        notes = [*dataset.notes, *more_notes, *_cuts(rows, spec.max_length), *_chat_notes(rows, tokenizer)]
         context.record(
             data={"path": named, "sha256": dataset.sha256, "rows": n, "notes": notes},
             counts={"rows": n, "tokens": int(frame["n_tokens"].sum()), "truncated": int(frame["truncated"].sum())},
             fingerprints={
                 "data": dataset.sha256,
-                "template": hashlib.sha256(dataset.template.encode()).hexdigest(),
+                "template": hashlib.sha256(_template(dataset, tokenizer).encode()).hexdigest(),
                 "tokens": rows.ids_hash if encoded is not None else None,
             },
         )
@@ -79,8 +89,30 @@ def _cuts(rows: Rows, max_length: int) -> list[str]:
     notes = []
     if cut:
         notes.append(f"{cut:,} of {n:,} rows were longer than {max_length} tokens; their end was cut.")
-    if target_cut:
+    if target_cut and rows.encoded.learnt is not None:
+        notes.append(f"In {target_cut:,} of them the assistant's own tokens were cut.")
+    elif target_cut:
         notes.append(f"In {target_cut:,} rows the target alone did not fit into {max_length} tokens; it was cut.")
     if empty:
         notes.append(f"{empty:,} rows have fewer than two tokens and hold no evidence.")
     return notes
+
+
+def _chat_notes(rows: Rows, tokenizer: Any) -> list[str]:
+    if rows.encoded is None or rows.encoded.learnt is None:
+        return []
+    from auditcore.lm import chat
+
+    counts = np.array([len(rows.encoded.places(i)) for i in range(len(rows.frame))])
+    notes = [chat.note(tokenizer)]
+    if silent := int((counts == 0).sum()):
+        notes.append(f"{silent:,} of {len(counts):,} conversations hold no token that the assistant writes.")
+    return notes
+
+
+def _template(dataset: Any, tokenizer: Any) -> str:
+    if dataset.messages is None or tokenizer is None:
+        return dataset.template
+    from auditcore.lm import chat
+
+    return chat.template_of(tokenizer)

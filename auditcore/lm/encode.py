@@ -5,7 +5,7 @@ Only the user's text is cut, at its end; the template's own words are never cut,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,11 +24,40 @@ class Encoded:
     truncated: np.ndarray  # bool [n]: the user's prompt text was cut
     target_truncated: np.ndarray  # bool [n]: the target was cut too (it then ends without eos)
     has_target: bool = False
+    learnt: list[np.ndarray] | None = None  # conversations: n arrays of bool, true on what the assistant writes
 
     @property
     def lengths(self) -> np.ndarray:
         """Tokens per row, int64 [n]."""
         return np.array([len(row) for row in self.ids], dtype=np.int64)
+
+    def places(self, row: int, score: Literal["target", "all"] = "target") -> np.ndarray:
+        """Positions in a row that the training loss sees, int64: the assistant's, the target's, or all of plain text.
+
+        With `all` every position. Never the first: nothing comes before it that could predict it.
+        """
+        if score == "target" and self.learnt is not None:
+            return np.flatnonzero(self.learnt[row][1:]) + 1
+        start = int(self.prompt_lengths[row]) if score == "target" and self.has_target else 1
+        return np.arange(max(start, 1), len(self.ids[row]))
+
+    def in_loss(self, score: Literal["target", "all"] = "target") -> np.ndarray:
+        """The same for all rows, one after another: bool [tokens]."""
+        lengths = self.lengths
+        starts = np.cumsum(lengths) - lengths
+        position = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
+        if score == "target" and self.learnt is not None:
+            return np.concatenate([*self.learnt, np.zeros(0, dtype=bool)]) & (position > 0)
+        first = np.maximum(self.prompt_lengths, 1) if score == "target" and self.has_target else np.ones_like(lengths)
+        return position >= np.repeat(first, lengths)
+
+    def hash_into(self, digest: Any) -> None:
+        """Feed a hashlib object everything that decides what a model is given and what its loss sees."""
+        for row, (ids, prompt) in enumerate(zip(self.ids, self.prompt_lengths, strict=True)):
+            digest.update(np.array([len(ids), prompt], dtype=np.int64).tobytes())
+            digest.update(np.asarray(ids, dtype=np.int64).tobytes())
+            if self.learnt is not None:
+                digest.update(np.packbits(self.learnt[row]).tobytes())
 
     def prompts(self) -> "Encoded":
         """The same rows without their targets."""

@@ -17,7 +17,7 @@ import torch
 from auditcore.lm.encode import Encoded, batches
 from auditcore.lm.forward import Batch, pad
 from auditcore.lm.load import LM
-from auditcore.lm.tokens import Scorer, first_scored, pieces_of
+from auditcore.lm.tokens import Scorer, pieces_of
 
 PROPOSALS = 20  # the most likely words, among which one is drawn
 _INSIDE = "'’\ufffd"  # a token that begins with one of these belongs to the word before it, as letters and digits do
@@ -78,7 +78,7 @@ def substitute(
     position are copied as they are. Raises ModelError when a row does not fit into the model.
     """
     kinds = _kinds_of_tokens(lm)
-    drawn = _draw(encoded, kinds, first_scored(encoded, score), (copies + 1) // 2, share, seed)
+    drawn = _draw(encoded, kinds, score, (copies + 1) // 2, share, seed)
     token_id = np.zeros((len(drawn.position), 2), dtype=np.int32)
     working = np.where(np.diff(drawn.starts) > 0, encoded.lengths, 0)
     done, total = 0, int((working > 0).sum())
@@ -122,12 +122,14 @@ def _kinds_of_tokens(lm: LM) -> _Kinds:
     return _Kinds(word, inside, ordinary)
 
 
-def _draw(encoded: Encoded, kinds: _Kinds, first: np.ndarray, pairs: int, share: float, seed: int) -> _Drawn:
+def _draw(
+    encoded: Encoded, kinds: _Kinds, score: Literal["target", "all"], pairs: int, share: float, seed: int
+) -> _Drawn:
     positions, chances, numbers, counts = [], [], [], []
     wordless = np.zeros(len(encoded.ids), dtype=bool)
     for i, ids in enumerate(encoded.ids):
         follows = np.append(kinds.inside[ids[1:]], False) if len(ids) else np.empty(0, dtype=bool)
-        open_ = np.arange(len(ids)) >= first[i]
+        open_ = np.isin(np.arange(len(ids)), encoded.places(i, score))
         usable = np.flatnonzero(open_ & kinds.word[ids] & ~follows)
         if not len(usable):
             wordless[i], usable = True, np.flatnonzero(open_)

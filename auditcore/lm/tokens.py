@@ -59,9 +59,10 @@ def token_statistics(
 ) -> TokenStatistics:
     """Score every position of `encoded` under both models.
 
-    score: for rows with a target, only its tokens (what the training loss saw) or all of them; rows without one are
-    scored whole. on_batch(done rows, rows with a scored position) is called after each batch. Results are in data
-    order and do not depend on batch_size or padding_side (1e-4 in float32). Rows of 0 or 1 tokens have no scores.
+    score: of rows with a target only its tokens, of conversations what the assistant writes (what the training loss
+    saw), or all of them; rows of plain text are scored whole. on_batch(done rows, rows with a scored position) is
+    called after each batch. Results are in data order and do not depend on batch_size or padding_side (1e-4 in
+    float32). Rows of 0 or 1 tokens have no scores.
 
     Raises ModelError when the models do not share a tokenizer, or a row does not fit into them.
     """
@@ -73,21 +74,22 @@ def token_statistics(
     total = int(offsets[-1])
     position = (np.arange(total) - np.repeat(offsets[:-1], lengths)).astype(np.int32)
     token_id = np.concatenate([*encoded.ids, np.empty(0, np.int64)]).astype(np.int32)
-    first = first_scored(encoded, score)
-    scored = position >= np.repeat(first, lengths)
+    scored = encoded.in_loss(score)
     columns = [np.full(total, np.nan, dtype=np.float32) for _ in range(4)]  # target, reference, mean, deviation
     is_error = np.zeros(total, dtype=bool)
 
-    working = np.where(first < lengths, lengths, 0)  # rows with nothing to score are not run at all
+    before = np.concatenate([[0], np.cumsum(scored)])
+    working = np.where(before[offsets[1:]] > before[offsets[:-1]], lengths, 0)  # the others are not run at all
     rows_to_do = int((working > 0).sum())
     with torch.inference_mode():
         scorers = [Scorer(lm, encoded, working) for lm in lms]
         done = 0
         for rows in batches(working, batch_size):
             batch = pad([encoded.ids[i] for i in rows], target.device, padding_side)
-            wanted = wanted_mask(batch, torch.from_numpy(first[rows]).to(batch.ids.device))
+            tokens = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in rows])
+            wanted = _wanted(batch, scored[tokens])
             # Row-major order of the mask is the order of the flat arrays, row by row.
-            places = np.concatenate([np.arange(offsets[i] + first[i], offsets[i + 1]) for i in rows])
+            places = tokens[scored[tokens]]
             for model, scorer in enumerate(scorers):
                 found = scorer(batch, wanted, moments and model == 0)
                 columns[model][places] = found[0]
@@ -109,13 +111,6 @@ def token_statistics(
         mean_logp=columns[2] if moments else None,
         std_logp=columns[3] if moments else None,
     )
-
-
-def first_scored(encoded: Encoded, score: Literal["target", "all"]) -> np.ndarray:
-    """Position of the first token that counts, int64 [n]: the target's first one, else the second of the row."""
-    if encoded.has_target and score == "target":
-        return np.maximum(encoded.prompt_lengths, 1)
-    return np.ones(len(encoded.ids), dtype=np.int64)
 
 
 def token_frame(
@@ -163,10 +158,11 @@ def _decode(tokenizer: Any, rows: list[list[int]]) -> list[str]:
     return [tokenizer.decode(row, skip_special_tokens=False, clean_up_tokenization_spaces=False) for row in rows]
 
 
-def wanted_mask(batch: Batch, first: torch.Tensor) -> torch.Tensor:
-    """Bool [rows, length]: real tokens whose position in their row is >= first[row]."""
-    position = batch.mask.long().cumsum(dim=1) - 1
-    return batch.mask & (position >= first[:, None])
+def _wanted(batch: Batch, scored: np.ndarray) -> torch.Tensor:
+    """Bool [rows, length]: where the real tokens that are scored stand; `scored` [tokens] lists them row by row."""
+    wanted = torch.zeros_like(batch.mask)
+    wanted[batch.mask] = torch.from_numpy(scored).to(batch.mask.device)
+    return wanted
 
 
 class Scorer:

@@ -22,18 +22,9 @@ class Batch:
     labels: np.ndarray  # int64 [n]: the token each of them should predict
 
 
-def first_in_loss(encoded: Encoded) -> np.ndarray:
-    """Index of the first token in the loss, int64 [n]: the target's first token, or 1 where rows are plain text.
-
-    A row whose length does not exceed it has nothing in the loss.
-    """
-    start = np.asarray(encoded.prompt_lengths, dtype=np.int64) if encoded.has_target else np.zeros(1, dtype=np.int64)
-    return np.maximum(np.broadcast_to(start, len(encoded.ids)), 1)
-
-
 def tokens_in_loss(encoded: Encoded) -> np.ndarray:
     """Number of tokens each row adds to the loss, int64 [n]."""
-    return np.maximum(encoded.lengths - first_in_loss(encoded), 0)
+    return np.array([len(encoded.places(row)) for row in range(len(encoded.ids))], dtype=np.int64)
 
 
 def plan_epoch(lengths: np.ndarray, rows: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -59,7 +50,6 @@ def collate(encoded: Encoded, rows: np.ndarray, *, pad_id: int = 0) -> Batch:
     Under a causal model no real token sees a later one, so pads need no mask: they are neither read nor predicted,
     whatever `pad_id` is.
     """
-    first = first_in_loss(encoded)
     width = max(max(len(encoded.ids[i]) for i in rows) - 1, 1)
     input_ids = np.full((len(rows), width), pad_id, dtype=np.int64)
     positions, labels = [], []
@@ -67,6 +57,7 @@ def collate(encoded: Encoded, rows: np.ndarray, *, pad_id: int = 0) -> Batch:
         ids = encoded.ids[row]
         inputs = max(len(ids) - 1, 0)
         input_ids[place, :inputs] = ids[:inputs]
-        positions.append(place * width + np.arange(first[row] - 1, inputs))
-        labels.append(ids[first[row] :])
+        learnt = encoded.places(row)
+        positions.append(place * width + learnt - 1)
+        labels.append(ids[learnt])
     return Batch(input_ids, np.concatenate(positions).astype(np.int64), np.concatenate(labels).astype(np.int64))

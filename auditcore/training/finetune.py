@@ -71,9 +71,10 @@ def finetune(
     """Fine-tune `lm` and write out/checkpoints/last and out/checkpoints/best.
 
     train_rows, validation_rows: positions in `encoded`. Text rows are learnt on every token, rows with a target on the
-    target's tokens; the loss of a step is the mean over its tokens. `best` has the lowest validation loss (float32, no
-    autocast, mean over tokens), measured after every epoch and every `validate_every` steps; without validation rows it
-    is `last`. example_ids, text_hashes: names and SHA-256 of all rows of `encoded`, recorded in each checkpoint as
+    target's tokens, conversations on what the assistant writes; the loss of a step is the mean over its tokens. `best`
+    has the lowest validation loss (float32, no autocast, mean over tokens), measured after every epoch and every
+    `validate_every` steps; without validation rows it is `last`. example_ids, text_hashes: names and SHA-256 of all
+    rows of `encoded`, recorded in each checkpoint as
     trained_on.parquet. Every spec.checkpoint_every steps and at the end, a checkpoint step-<number> is kept beside them
     and its validation loss measured. on_step(step, total_steps, log row) is called after every optimiser step. A state
     to resume from is written to out/state every `state_seconds`, or less often where writing would take more than 5 %
@@ -121,17 +122,20 @@ def _task(
         raise DatasetError("validation rows are also trained on; they could not tell which checkpoint is best.")
     settings = {k: v for k, v in dump_spec(spec).items() if k not in ("name", "data", "threads", "store_text")}
     digest = hashlib.sha256(json.dumps([settings, lm.fingerprint, torch.__version__], sort_keys=True).encode())
-    for ids, prompt in zip(encoded.ids, encoded.prompt_lengths, strict=True):
-        digest.update(
-            np.array([len(ids), prompt], dtype=np.int64).tobytes() + np.asarray(ids, dtype=np.int64).tobytes()
-        )
+    encoded.hash_into(digest)
     digest.update(train.tobytes() + b"|" + validation.tobytes())
     names = None if example_ids is None or text_hashes is None else (example_ids, text_hashes)
     task = Task(encoded, train, validation, spec, digest.hexdigest(), names)
     if not len(task.learnt):
         raise DatasetError(
             f"nothing to train on: none of the {len(train):,} training rows has a token to learn "
-            + ("(a target that fits into max_length)." if encoded.has_target else "(two tokens or more).")
+            + (
+                "(what the assistant writes, within max_length)."
+                if encoded.learnt is not None
+                else "(a target that fits into max_length)."
+                if encoded.has_target
+                else "(two tokens or more)."
+            )
         )
     return task
 

@@ -1,5 +1,6 @@
 """New audit: the form builds a valid spec, says what it will show, and starts it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,24 @@ def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list, 
     button(app, "Start the audit").click().run()
     assert started[0].model is None
     assert started[0].vectors.path.endswith("v.parquet")
+
+
+def test_conversations_are_found_and_need_no_template(open_page, home: Path, started: list) -> None:
+    path = home / "uploads" / "chats.jsonl"
+    path.parent.mkdir()
+    chat = [{"role": "user", "content": "a <b>"}, {"role": "assistant", "content": "$x$"}]
+    path.write_text("".join(json.dumps({"messages": chat, "note": f"n {k}", "member": k % 2}) + "\n" for k in range(9)))
+    app = open_form(open_page, path, "finetune")
+    assert "its name, and it holds lists" in words_of(app)
+    assert "own chat template" in words_of(app)
+    assert not [area for area in app.text_area if area.label == "Template"]
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert not app.exception, app.exception
+    spec = started[0]
+    assert spec.data.roles == {"messages": "messages", "member": "member"}
+    assert spec.template is None
+    assert spec.max_length == 128
 
 
 def test_raw_text_can_be_hidden(open_page, rows: Path, started: list) -> None:
