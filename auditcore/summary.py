@@ -10,6 +10,7 @@ import pandas as pd
 
 from auditcore import findings, words
 from auditcore import verdict as rule
+from auditcore.findings import defences as told
 from auditcore.store import Run
 from auditcore.words import Sentence, Strong
 
@@ -106,8 +107,17 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
         size = f"{attackers} · {words.count(row['n_subjects'])} subjects · budget {words.number(_budget(mine))}"
         what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"])]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size)))
+        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size, *_behind(metrics, row))))
     return made
+
+
+def _behind(metrics: pd.DataFrame, row: dict) -> list[str]:
+    """What the best defence of a card's artifact leaves to the strongest attacker, as one line; [] without any."""
+    table = told.summarise(told.defended(metrics, row["attribute"], row["split"]), None, row["attribute"])
+    best = told.best_defence(table, row["artifact"], int(row["layer"]))
+    if best is None or best["defence"] == row["defence"]:
+        return []
+    return [f"behind {best['defence']}: {words.percent(best['accuracy'])}, {best['verdict']}"]
 
 
 def finding(run: Run, read: Read = read_table) -> Sentence:
@@ -124,6 +134,25 @@ def finding(run: Run, read: Read = read_table) -> Sentence:
             row, budget = best.iloc[0], float(run.manifest["spec"]["budget"])
             return findings.vectors_finding(metrics, str(row["attribute"]), budget, str(row["split"]))
     return ()
+
+
+def defences(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:
+    """Attribute -> what `findings.defences.summarise` says of its defences; empty when the run tried none."""
+    if run.kind != "vectors" or not run.has("probe_metrics"):
+        return {}
+    metrics = read(run, "probe_metrics")
+    if metrics.empty or not told.has_defences(metrics):
+        return {}
+    split = next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+    costs = read(run, "defence_costs") if run.has("defence_costs") else None
+    attributes = [str(a) for a in metrics["attribute"].unique()]
+    return {a: told.summarise(told.defended(metrics, a, split), costs, a) for a in attributes}
+
+
+def defence_findings(run: Run, read: Read = read_table) -> list[Sentence]:
+    """One sentence per attribute on what the defences achieve."""
+    budget = float(run.manifest["spec"].get("budget", 0))
+    return [told.defences_finding(table, attribute, budget) for attribute, table in defences(run, read).items()]
 
 
 def per_hundred(share: float) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 import streamlit as st
 
 from auditcore import words
-from auditcore.spec import ARTIFACTS, ATTACKS, PROBES
+from auditcore.spec import ARTIFACTS, ATTACKS, DEFENCES, PROBES
+from pages import _ui as ui
 
 STAY: dict[str, Any] = {"persist_state": "session"}
 
@@ -34,6 +35,10 @@ def _vectors_options() -> dict[str, Any]:
             help="Comma-separated; -1 is after the final norm, 0 the embeddings; or all.",
             **STAY,
         )
+    tried = {name: text for name, text in DEFENCES.items() if name != "none"}
+    defences = _many("Defences to try as well", tried, [], "setup_defences")
+    if defences:
+        ui.quiet("Subjects of defence_fit are set aside for them; every attacker is fitted anew behind each.")
     with st.expander("More options"):
         a, b, c = st.columns(3)
         with a:
@@ -47,6 +52,7 @@ def _vectors_options() -> dict[str, Any]:
     chosen = {
         "artifacts": artifacts,
         "probes": probes,
+        "defences": ["none", *defences],
         "budget": budget,
         "permutations": permutations,
         "n_boot": n_boot,

@@ -4,6 +4,8 @@ The picker stands here and not in the pages: only a widget drawn by the router k
 page changes.
 """
 
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 
@@ -14,12 +16,15 @@ NAVIGATION = {
     "Audit": [("overview.py", "Overview", ""), ("setup.py", "New audit", "setup")],
     "Findings": [
         ("vectors.py", "Exported vectors", "vectors"),
+        ("defences.py", "Defences", "defences"),
         ("membership.py", "Remembered rows", "membership"),
     ],
     "Decide": [("runs.py", "Runs and reports", "runs")],
 }
 
 
+# Pages that show runs of some kinds only.
+KINDS_OF_PAGE = {"vectors": ("vectors",), "defences": ("vectors",), "membership": ("membership", "sweep")}
 _BOX_KEY, _PAGE_KEY = "_run_box", "_page"
 
 
@@ -85,15 +90,18 @@ def _fit_to(page: str, runs: pd.DataFrame) -> bool:
     """On coming to a page that shows one kind of run, choose the newest of that kind unless the chosen one fits."""
     before = st.session_state.get(_PAGE_KEY)
     st.session_state[_PAGE_KEY] = page
-    if before == page or page not in ("vectors", "membership") or ui.OPEN_KEY in st.session_state:
+    if before == page or page not in KINDS_OF_PAGE or ui.OPEN_KEY in st.session_state:
         return False
     asked = st.query_params.get(ui.RUN_KEY) or st.session_state.get(ui.RUN_KEY)
     if before is None and asked:  # a deep link means the run it names
         return False
-    kinds = ("membership", "sweep") if page == "membership" else (page,)
-    fitting = runs[runs["kind"].isin(kinds) & (runs["status"] != "broken")]["run_id"]
+    fits = runs[runs["kind"].isin(KINDS_OF_PAGE[page]) & (runs["status"] != "broken")]
+    fitting = fits["run_id"]
     if fitting.empty or asked in set(fitting):
         return False
+    if page == "defences":  # rather one that tried some
+        tried = fits["path"].map(lambda path: store.Run(Path(path)).has("defence_costs")).astype(bool)
+        fitting = fitting[tried] if tried.any() else fitting
     st.session_state[ui.OPEN_KEY] = str(fitting.iloc[0])
     return before is not None
 

@@ -48,6 +48,7 @@ class Recipe:
     artifacts: tuple[str, ...] = ("lasttok", "meanpool")
     layers: tuple[int, ...] = (30,)
     probes: tuple[str, ...] = ("linear", "mlp")
+    defences: tuple[str, ...] = ("none",)
     seeds: tuple[int, ...] = (0, 1, 2)
     width: int = 24
     keep_vectors: bool = True

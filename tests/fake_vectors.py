@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import save_file
 
+from auditcore.leakage.effects import effects
 from auditcore.store import Run
 from auditcore.verdict import interval_verdict
 from tests.fake_parts import HOSTILE, VERDICT_COLUMNS, Recipe, example_table, judged, progress, start_run
@@ -31,6 +32,7 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
         "artifacts": list(recipe.artifacts),
         "layers": list(recipe.layers),
         "probes": list(recipe.probes),
+        "defences": list(recipe.defences),
         "seeds": list(recipe.seeds),
         "store_text": recipe.store_text,
     }
@@ -50,6 +52,10 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
         run.write("predictions", predictions)
         run.write("probe_metrics", metrics)
         run.write("verdicts", _vector_verdicts(metrics))
+        if recipe.defences != ("none",):
+            run.write("defence_costs", _costs(rng, metrics))
+            groups = examples.set_index("example_id")["group"]
+            run.write("defence_effects", effects(predictions, groups, 100, 0))
     progress(run, ["vectors", "probes", "null band"], recipe)
     return run
 
@@ -67,15 +73,41 @@ def _vectors(run: Run, rng: np.random.Generator, recipe: Recipe, examples: pd.Da
             save_file({"vectors": values}, run.path / "vectors" / f"{artifact}-layer{layer}.safetensors")
 
 
-def _cells(recipe: Recipe) -> list[tuple[str, str, int, str, float]]:
-    """(attribute, artifact, layer, probe, accuracy above chance) of every cell of the audit."""
+def _costs(rng: np.random.Generator, metrics: pd.DataFrame) -> pd.DataFrame:
+    places = metrics[metrics["defence"] != "none"].drop_duplicates(["attribute", "artifact", "layer", "defence"])
+    rows: list[dict[str, Any]] = []
+    for place in places[["attribute", "artifact", "layer", "defence"]].to_dict("records"):
+        for measure in ("retrieval_overlap_at_10", "variance_kept"):
+            value = float(rng.uniform(0.4, 0.95))
+            sizes = {"n_rows": 60, "n_subjects": 60, "n_fit": 20, "n_subjects_fit": 20, "removed": 4, "width": 24}
+            spread = {"value": value, "low": value - 0.03, "high": value + 0.03}
+            rows.append(
+                {str(k): v for k, v in place.items()}
+                | {"split": "bal_test", "measure": measure, "settings": "{}"}
+                | spread
+                | sizes
+            )
+    return pd.DataFrame(rows)
+
+
+def _left(defence: str, probe: str) -> float:
+    """Share of the gap a defence leaves: erasers stop the linear probe, noise stops both, a little."""
+    if defence == "none":
+        return 1.0
+    return 0.8 if defence in ("noise", "truncate") else 0.0 if probe == "linear" else 0.6
+
+
+def _cells(recipe: Recipe) -> list[tuple[str, str, int, str, str, float]]:
+    """(attribute, artifact, layer, defence, probe, accuracy above chance) of every cell of the audit."""
     cells = []
     for a, attribute in enumerate(recipe.attributes):
         for b, artifact in enumerate(recipe.artifacts):
             for layer in recipe.layers:
                 for c, probe in enumerate(recipe.probes):
                     share = (1 + b + 0.3 * c) / (len(recipe.artifacts) + 0.3 * (len(recipe.probes) - 1))
-                    cells.append((attribute, artifact, layer, probe, recipe.gap * share / (1 + a)))
+                    for d in recipe.defences:
+                        gap = _left(d, probe) * recipe.gap * share / (1 + a)
+                        cells.append((attribute, artifact, layer, d, probe, gap))
     return cells
 
 
@@ -83,7 +115,7 @@ def _predictions(rng: np.random.Generator, recipe: Recipe, examples: pd.DataFram
     frames = []
     k = len(recipe.classes)
     evaluated = examples[examples["split"].isin(["bal_val", "bal_test"])]
-    for attribute, artifact, layer, probe, gap in _cells(recipe):
+    for attribute, artifact, layer, defence, probe, gap in _cells(recipe):
         actual = evaluated[attribute].to_numpy()
         right = rng.random(len(evaluated)) < min(0.98, gap * k / (k - 1))  # the others guess
         for seed in recipe.seeds:
@@ -96,7 +128,7 @@ def _predictions(rng: np.random.Generator, recipe: Recipe, examples: pd.DataFram
                         "attribute": attribute,
                         "artifact": artifact,
                         "layer": layer,
-                        "defence": "none",
+                        "defence": defence,
                         "probe": probe,
                         "seed": seed,
                         "split": evaluated["split"].to_numpy(),
@@ -115,11 +147,11 @@ def _probe_metrics(
     rows = []
     k = len(recipe.classes)
     n_train = int((examples["split"] == "bal_train").sum())
-    keys = ["attribute", "artifact", "layer", "probe", "split"]
-    for (attribute, artifact, layer, probe, split), cell in predictions.groupby(keys, sort=False):
+    keys = ["attribute", "artifact", "layer", "defence", "probe", "split"]
+    for (attribute, artifact, layer, defence, probe, split), cell in predictions.groupby(keys, sort=False):
         cell = cell.assign(right=cell["actual"] == cell["predicted"])
         n = cell["example_id"].nunique()
-        base = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none", "probe": probe}
+        base = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
         sizes = {"split": split, "n_train": n_train, "n_eval": n, "n_subjects": n, "n_classes": k, "chance": 1 / k}
         per_seed = [(s, float(part["right"].mean())) for s, part in cell.groupby("seed")]
         for seed, accuracy in [(None, float(np.mean([a for _, a in per_seed]))), *per_seed]:
@@ -158,7 +190,8 @@ def _vector_verdicts(metrics: pd.DataFrame) -> pd.DataFrame:
         where = {k: row[k] for k in ("attribute", "artifact", "layer", "defence", "split", "n_subjects")}
         numbers = judged(row["signed_gap"], row["signed_low90"], row["signed_high90"])
         rows.append({"kind": "vectors", "attacker": row["probe"], **where, **numbers})
-    if rows:
-        worst = {**max(rows, key=lambda r: r["value"]), "attacker": "all"}
+    for defence in dict.fromkeys(row["defence"] for row in rows):
+        mine = [row for row in rows if row["defence"] == defence]
+        worst = {**max(mine, key=lambda r: r["value"]), "attacker": "all"}
         rows.append({**worst, **{c: None for c in ("attribute", "artifact", "layer") if metrics[c].nunique() > 1}})
     return pd.DataFrame(rows, columns=[*VERDICT_COLUMNS, "p_over", "point_rule"]).astype({"layer": "Int32"})

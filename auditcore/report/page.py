@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from auditcore import summary, words
+from auditcore.findings import defences as told
 from auditcore.report import tables
 from auditcore.store import Run
 from auditcore.verdict import MEANINGS, SYMBOLS
@@ -99,6 +100,7 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
     if run.kind == "vectors" and run.has("probe_metrics"):
         best = summary.strongest_probes(run.read("probe_metrics"))
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
+        made += [_defences(run, a, table, i) for i, (a, table) in enumerate(summary.defences(run).items())]
     return made
 
 
@@ -153,6 +155,23 @@ def _artifacts(run: Run, best: pd.DataFrame, attribute: str, number: int) -> tup
     return _section(title, _plot(figure, f"artifacts-{number}"), note), True
 
 
+def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tuple[str, bool]:
+    """The leakiest artifact behind every defence; the rest stands in the table of probes."""
+    from auditcore.figures.defences import gaps_figure
+
+    metrics, budget = run.read("probe_metrics"), float(run.manifest["spec"]["budget"])
+    lead = table.sort_values("signed_gap", ascending=False, kind="stable").iloc[0]
+    split = "bal_test" if (metrics["split"] == "bal_test").any() else "bal_val"
+    rows = told.defended(metrics, attribute, split)
+    rows = rows[(rows["artifact"] == lead["artifact"]) & (rows["layer"] == lead["layer"])]
+    mine = table[(table["artifact"] == lead["artifact"]) & (table["layer"] == lead["layer"])]
+    marked = dict(zip(mine["defence"], mine["linear_only"], strict=True))
+    title = f"What defences leave of {words.shorten(attribute, 60)} in {words.shorten(lead['artifact'], 40)}"
+    note = f"{words.plain(told.defences_finding(table, attribute, budget))} {told.fit_sentence(table)}"
+    note += " Lines are 90 % intervals over subjects, conditional on the fitted defence and probes."
+    return _section(title, _plot(gaps_figure(rows, budget, marked), f"defences-{number}"), note), True
+
+
 def _section(title: str, body: str, note: str = "") -> str:
     below = f'<p class="quiet">{escape(note)}</p>' if note else ""
     return f"<section><h2>{escape(title)}</h2>{body}{below}</section>"
@@ -181,6 +200,7 @@ def _verdicts(run: Run) -> str:
         attribute = row["attribute"] if isinstance(row["attribute"], str) else ""
         layer = f", layer {int(row['layer'])}" if words.known(row["layer"]) else ""
         attacker = "all declared attackers" if row["attacker"] == "all" else str(row["attacker"])
+        attacker += f" behind {row['defence']}" if row.get("defence") not in (None, "none") else ""
         cells = [attribute, f"{what}{layer}", attacker]
         numbers = [words.signed(row["value"]), words.interval(row["low"], row["high"]), words.number(row["budget"])]
         numbers.append(words.count(row["n_subjects"]))

@@ -20,6 +20,7 @@ def sections(run: Run) -> list[str]:
         made.append(costs(findings.attack_costs(run.manifest["spec"])))
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
+        made += [defences(a, table) for a, table in summary.defences(run).items()]
         if run.has("predictions") and run.has("examples"):
             made.append(recall(run))
     return [m for m in made if m]
@@ -74,7 +75,8 @@ def probes(metrics: pd.DataFrame) -> str:
     tested = pooled[pooled["split"] == "bal_test"]
     rows = []
     for row in (tested if len(tested) else pooled).to_dict("records"):
-        names = [row["attribute"], f"{row['artifact']}, layer {row['layer']}", row["probe"]]
+        behind = f" behind {row['defence']}" if row["defence"] != "none" else ""
+        names = [row["attribute"], f"{row['artifact']}, layer {row['layer']}{behind}", row["probe"]]
         cells = [
             f"{words.percent(row['accuracy'])} ({words.percent_interval(row['accuracy_low'], row['accuracy_high'])})"
         ]
@@ -85,6 +87,25 @@ def probes(metrics: pd.DataFrame) -> str:
     head = ("attribute", "artifact", "probe", "accuracy (95 % interval)", "chance", "null, 95th percentile")
     more = ("LeakageGap", "p", "V-information, bits", "named with certainty", "converged")
     return _table("Probes on the test split", (*head, *more), rows)
+
+
+def defences(attribute: str, table: pd.DataFrame) -> str:
+    """One line per artifact and defence: what the strongest attacker still reads, and what the defence costs."""
+    rows = []
+    for row in table.to_dict("records"):
+        names = [row["artifact"], row["defence"], row["probe"]]
+        gap = f"{words.number(row['signed_gap'])} ({words.interval(row['signed_low90'], row['signed_high90'])})"
+        overlap = words.percent(row["overlap"], 0)
+        if words.known(row["overlap_low"]):
+            overlap += f" ({words.percent_interval(row['overlap_low'], row['overlap_high'], 0)})"
+        cells = [gap, str(row["verdict"]), words.listed(row["linear_only"]) or words.NONE, overlap]
+        rows.append(_row(names, [*cells, words.percent(row["variance"], 0), words.count(row["n_fit"])]))
+    head = ("artifact", "defence", "strongest attacker", "LeakageGap (90 % interval)", "all attackers")
+    more = ("reads on where linear falls", "neighbours kept (95 % interval)", "variance kept", "rows fitted on")
+    note = (
+        "Of the ten nearest rows among the test rows, how many stay; variance: one minus squared change over variance."
+    )
+    return _table(f"Defences against {words.shorten(attribute, 60)}", (*head, *more), rows, note)
 
 
 def recall(run: Run) -> str:

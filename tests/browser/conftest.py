@@ -94,7 +94,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     made = [
         (membership_run(home / "memory-lora", rows=1600, tokens=20, lift=0.15, seed=2), "notes · LoRA"),
-        (vectors_run(home / "vectors", rows=1200, seed=3), "notes · vectors"),
+        (vectors_run(home / "vectors", rows=1200, seed=3, defences=("none", "leace", "noise")), "notes · vectors"),
         (vectors_run(home / "vectors-hostile", rows=120, seed=4, hostile=True), NAME),
         (membership_run(home / "memory-hostile", rows=120, tokens=20, seed=5, hostile=True), NAME),
         (membership_run(home / "memory-full", rows=1600, tokens=20, lift=1.6, seed=1), "notes · full"),

@@ -11,12 +11,13 @@ PAGES = {
     "/": "What this model gives away",
     "/setup": "New audit",
     "/vectors": "Exported vectors",
+    "/defences": "Defences",
     "/membership": "Remembered rows",
     "/runs": "Runs and reports",
 }
 FOLDER = Path(__file__).resolve().parents[2] / "pages"
 THERE = [p for p in PAGES if p == "/" or (FOLDER / f"{p[1:]}.py").exists()]
-RUN_OF = {"/vectors": "vectors", "/membership": "memory-full"}
+RUN_OF = {"/vectors": "vectors", "/defences": "vectors", "/membership": "memory-full"}
 
 
 @pytest.mark.parametrize("path", THERE)
@@ -69,7 +70,10 @@ def test_a_findings_page_chooses_a_run_it_can_show(visit) -> None:
     assert "this page can show" in page.locator("[data-testid=stSidebar]").inner_text()
 
 
-@pytest.mark.parametrize(("path", "words"), [("/vectors", "meanpool"), ("/membership", "falsely accuses")])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/vectors", "meanpool"), ("/defences", "points of accuracy"), ("/membership", "falsely accuses")],
+)
 def test_an_address_without_a_run_shows_one_that_fits(visit, path, words) -> None:
     text = visit(path).locator("[data-testid=stMain]").inner_text()
     assert "answers another question" not in text

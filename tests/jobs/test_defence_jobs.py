@@ -89,7 +89,7 @@ def test_a_defence_alone_is_judged_alone_and_the_command_line_tells_which(home, 
     assert not run.has("defence_effects")
     assert main(["show", str(run.path)]) == 0
     told = capsys.readouterr().out
-    assert "leace" in told
+    assert "Behind leace, an attacker holding v names sex correctly for" in told
     assert "Nothing has been measured yet" not in told
 
 

@@ -109,6 +109,16 @@ def test_the_report_is_one_file_that_loads_nothing(kind: str, tmp_path: Path, re
     assert "What was audited, and what was not" in text
 
 
+def test_the_report_tells_what_defences_leave_and_cost(tmp_path: Path) -> None:
+    run = vectors_run(tmp_path / "v", rows=400, defences=("none", "leace", "noise"))
+    text = export(run, "html", tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Defences against recorded_race" in text
+    assert "What defences leave of recorded_race in meanpool" in text
+    assert "Linear falls, mlp does not" in text
+    assert "neighbours kept (95 % interval)" in text
+    assert "all declared attackers behind leace" in text
+
+
 def test_small_classes_are_suppressed_in_the_report(tmp_path: Path) -> None:
     run = vectors_run(tmp_path / "v", rows=60)
     text = export(run, "html", tmp_path / "r.html").read_text()

@@ -1,0 +1,81 @@
+"""The page Defences on fake runs: what works is said first, linear-only protection is seen, no state is blank."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fake_runs import membership_run, vectors_run
+from tests.pages.conftest import words_of
+
+TRIED = ("none", "pca", "leace", "noise")
+
+
+def test_it_opens_with_the_best_defence_and_that_only_linear_falls(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=900, defences=TRIED)
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "an attacker holding meanpool names recorded_race correctly for" in text
+    assert "Linear falls, mlp does not" in text
+    assert "behind pca and leace the linear probe is no longer over budget" in text
+    assert text.count("linear only") == 4  # two artifacts, two erasers
+    assert "points of accuracy (95 % interval" in text
+    assert "Fitted on 20 rows of 20 subjects that no probe sees; erasers remove 4 of 24 directions" in text
+    assert "Fewer rows than directions" in text
+
+
+def test_the_address_restores_label_and_artifact(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=300, layers=(0, 30), attributes=("race", "sex"), defences=TRIED)
+    text = words_of(open_page("defences.py", run=run.id, attribute="sex", artifact="lasttok", layer="0"))
+    assert "names sex correctly" in text
+    assert "<h2>lasttok, layer 0</h2>" in text
+    assert "<h2>meanpool, layer" in words_of(open_page("defences.py", run=run.id, artifact="<b>", layer="99"))
+
+
+def test_a_run_without_defences_says_how_to_try_some(home: Path, open_page) -> None:
+    text = words_of(open_page("defences.py", run=vectors_run(home / "one", rows=200).id))
+    assert "no defence was asked for" in text
+    assert "Run the same audit with defences: pca" in text
+
+
+def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path, open_page) -> None:
+    assert "There is no run yet" in words_of(open_page("defences.py"))
+    run = membership_run(home / "m", rows=40)
+    assert "audits no exported vectors" in words_of(open_page("defences.py", run=run.id))
+
+
+@pytest.mark.parametrize("stages", [0, 2])
+def test_a_run_still_working_shows_what_is_there(home: Path, open_page, stages: int) -> None:
+    run = vectors_run(home / "one", status="queued", stages=stages, defences=TRIED)
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "still working" in text
+    assert ("No probe has finished yet" in text) == (stages < 2)
+
+
+def test_costs_that_are_not_there_yet_are_said(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=300, defences=TRIED)
+    (run.path / "defence_costs.parquet").unlink()
+    (run.path / "defence_effects.parquet").unlink()
+    assert "Its cost" not in words_of(open_page("defences.py", run=run.id))
+
+
+def test_defences_alone_are_shown_without_a_line_to_compare_with(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=300, defences=("leace",))
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "Behind <b>leace</b>" in text
+    assert "without it" not in text
+    assert "An attacker holding" in words_of(open_page("vectors.py", run=run.id))
+
+
+def test_hostile_names_are_shown_as_written(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", hostile=True, attributes=("$x$ <img src=x>", "b"), defences=TRIED)
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "&lt;img src=x&gt;" in text
+    assert "<img" not in text
+
+
+def test_coming_from_another_page_opens_a_run_that_tried_defences(home: Path, open_page) -> None:
+    vectors_run(home / "tried", rows=200, defences=TRIED)
+    vectors_run(home / "plain", rows=200)
+    run = membership_run(home / "rows", rows=40)
+    at = open_page("overview.py", run=run.id)
+    at.switch_page("defences.py").run()
+    assert "Behind <b>" in words_of(at)
