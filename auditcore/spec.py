@@ -55,6 +55,7 @@ ATTACKS = {
     "lira": "likelihood ratio with shadow models that are really trained (Carlini et al. 2022)",
     "recall": "mean log-probability behind a prefix of known non-members, over that without (arXiv 2406.15968)",
     "neighbourhood": "mean log-probability minus that of copies with a few words replaced (arXiv 2305.18462)",
+    "spv": "probabilistic variation over altered copies, against a self-prompted reference (arXiv 2311.06062)",
 }
 ROLES = {
     "text": "the text a model was trained on",
@@ -253,11 +254,9 @@ class LoraSpec(_Model):
     target_modules: list[str] | None = None  # None: the attention projections of the architecture
 
 
-class ShadowSpec(_Model):
-    """Shadow models of the attack `lira`: how many, and how the reference is fine-tuned into each of them."""
+class RecipeSpec(_Model):
+    """How the reference is fine-tuned for an attack that needs a model of its own."""
 
-    count: int = Field(default=8, ge=2)
-    variant: LiraVariant = "online"
     method: Literal["full", "lora"] = "lora"
     lora: LoraSpec = Field(default_factory=LoraSpec)
     epochs: int = Field(default=3, ge=1)
@@ -268,8 +267,40 @@ class ShadowSpec(_Model):
     autocast: Literal["auto", "bf16", "none"] = "auto"
 
 
+class ShadowSpec(RecipeSpec):
+    """Shadow models of the attack `lira`: how many, and how the reference is fine-tuned into each of them."""
+
+    count: int = Field(default=8, ge=2)
+    variant: LiraVariant = "online"
+
+
+class SpvSpec(RecipeSpec):
+    """The attack `spv`: pairs of altered copies per row, and how the reference is fine-tuned on the target's texts."""
+
+    pairs: int = Field(default=10, ge=1)  # two copies each; 10 pairs make the paper's 42 passes
+    epochs: int = Field(default=2, ge=1)  # the authors' own, as the rate is
+    learning_rate: float = Field(default=5e-5, gt=0)
+
+
+class SelfPromptSpec(_Model):
+    """Texts that the target writes behind short public prompts, for whatever is fine-tuned on them."""
+
+    texts: int = Field(default=400, ge=8)
+    prompts: str | list[str] | None = None  # a text file with one prompt a line, or the prompts; None: those we ship
+    new_tokens: int | None = Field(default=None, ge=4)  # of each text; None: 64, or what max_length leaves
+    temperature: float = Field(default=0.9, gt=0)
+    top_p: float = Field(default=0.9, gt=0, le=1)
+
+    @field_validator("prompts")
+    @classmethod
+    def _prompts(cls, value: str | list[str] | None) -> str | list[str] | None:
+        if isinstance(value, list) and not [p for p in value if p.strip()]:
+            raise ValueError("name at least one prompt, or leave prompts out to use those we ship")
+        return value
+
+
 class NeighbourSpec(_Model):
-    """Copies of each row for the attack `neighbourhood`: how many, and how much of a row each of them changes."""
+    """Altered copies of each row: how many for `neighbourhood`, and how much of a row each changes (for `spv` too)."""
 
     count: int = Field(default=10, ge=1)
     share: Fraction = 0.1  # of a row's whole words, at least one; our choice, the paper replaces one to a few words
@@ -286,12 +317,21 @@ class MembershipSpec(_Audit):
     recall_shots: int = Field(default=5, ge=1)  # non-members in the prefix of `recall`; they leave the evaluation
     shadows: ShadowSpec = Field(default_factory=ShadowSpec)
     neighbours: NeighbourSpec = Field(default_factory=NeighbourSpec)
+    spv: SpvSpec = Field(default_factory=SpvSpec)
+    self_prompt: SelfPromptSpec = Field(default_factory=SelfPromptSpec)
     score: Literal["target", "all"] = "target"  # rows with prompt and target: which positions count
     target_fprs: list[Fraction] = Field(default_factory=lambda: [0.001, 0.01, 0.05, 0.1], min_length=1)
     membership_budget: float = Field(default=0.025, gt=0, lt=1)
     n_boot: int = Field(default=2000, ge=100)
     on_duplicates: Literal["warn", "exclude"] = "warn"  # texts that stand on both sides of the member line
     on_mismatch: Literal["error", "warn"] = "error"  # member column against what the checkpoint was trained on
+
+    @property
+    def written_tokens(self) -> int:
+        """Tokens that the target writes behind each prompt, at most: by default the prompt may take 16 beside them."""
+        if self.self_prompt.new_tokens is not None:
+            return self.self_prompt.new_tokens
+        return min(64, max(self.max_length - 16, self.max_length // 2))
 
     @field_validator("attacks")
     @classmethod

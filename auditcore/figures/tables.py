@@ -7,7 +7,19 @@ import pandas as pd
 from auditcore.figures.membership import colours
 from auditcore.findings import attack_name, points
 from auditcore.verdict import SYMBOLS, point_rule
-from auditcore.words import NONE, count, counted, escape, known, number, percent, percent_interval, shorten, signed
+from auditcore.words import (
+    NONE,
+    count,
+    counted,
+    duration,
+    escape,
+    known,
+    number,
+    percent,
+    percent_interval,
+    shorten,
+    signed,
+)
 
 
 def attack_table(metrics: pd.DataFrame, target_fpr: float, passes: Mapping[str, int], needed: int | None) -> str:
@@ -49,9 +61,10 @@ def _line(row: dict, auc: pd.DataFrame, hues: dict[str, str], passes: Mapping[st
 def cost_table(costs: Sequence[Mapping[str, object]]) -> str:
     """One line per attack: its paper, what it has to read, forward passes per row, and what is trained for it.
 
-    costs: what `findings.attack_costs` gives.
+    costs: what `findings.attack_costs` gives, or the plan of a run, which knows the time an attack alone takes too.
     """
-    columns = ("attack", "paper", "reads", "passes", "trains")
+    timed = any("seconds" in one for one in costs)
+    columns = ("attack", "paper", "reads", "passes", "trains", *(["alone, here"] if timed else []))
     head = "".join(f'<th scope="col"{" class=num" if c == "passes" else ""}>{c}</th>' for c in columns)
     body = ""
     for one in costs:
@@ -59,7 +72,8 @@ def cost_table(costs: Sequence[Mapping[str, object]]) -> str:
         body += (
             f'<tr><th scope="row">{escape(attack_name(str(one["attack"])))}</th><td>{escape(one["paper"])}</td>'
             f'<td>{escape(one["access"])}</td><td class="num">{passes}</td>'
-            f"<td>{escape(one['training'] or 'nothing')}</td></tr>"
+            f"<td>{escape(one['training'] or 'nothing')}</td>"
+            + (f"<td>about {duration(one.get('seconds'))}</td></tr>" if timed else "</tr>")
         )
     return table_html(f"<tr>{head}</tr>", body)
 

@@ -35,8 +35,9 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     # Said before the models are loaded, when there is no such operating point.
     roc.classify({"rank_score": 0.0, "status": "ok"}, metrics, attack, target_fpr)
     needed = evidence.needs([attack])
-    if needed & {"prefixed", "shadows"}:
-        raise SpecError(f"attack '{attack}' compares rows of one audit and cannot judge a new text; choose another.")
+    if needed & {"prefixed", "shadows", "self_prompt"}:
+        why = "compares rows of one audit or keeps no model of its own"
+        raise SpecError(f"attack '{attack}' {why}, so it cannot judge a new text; choose another.")
     require_unchanged(run, ("model", "reference"))  # the threshold is that of the models it was found with
     dataset = _texts(spec, text)
     ids = dataset.frame["example_id"].tolist()
@@ -49,7 +50,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     count = neighbours.copies_needed(spec, needed)
     if count:  # kept in no cache, as everything about a new text
         made = neighbours.propose(spec, models, encoded, count, None, keep=False)
-        copies["neighbours"] = neighbours.score(spec, models, "target", encoded, made, None, keep=False)
+        copies["neighbours"] = neighbours.score(spec, models, "target", encoded, made, count, None, keep=False)
     tokens = evidence.tokens(spec, dataset, encoded, tokenizer, needed, found, copies=copies)
     unknown = pd.Series(pd.array([pd.NA] * len(ids), dtype="boolean"))
     scores = score_table(tokens, [attack], ids, unknown, ez_policy=spec.ez_policy, skip_first=spec.skip_first)

@@ -111,6 +111,11 @@ class Context:
         self.run.update(**merged)
 
 
+def shifted(on_progress: OnProgress, start: int, total: int) -> OnProgress:
+    """Report a part of a stage as a part of the whole."""
+    return lambda done, _: on_progress(start + done, total)
+
+
 def readable(seconds: float) -> str:
     """Write a duration for people: "40 seconds", "7 minutes", "2.5 hours"."""
     if seconds < 90:

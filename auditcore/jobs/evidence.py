@@ -111,12 +111,13 @@ def tokens(
     found: dict[str, dict[str, np.ndarray]],
     shadows: tuple[np.ndarray, np.ndarray] | None = None,
     copies: Mapping[str, np.ndarray] | None = None,
+    more: Mapping[str, np.ndarray] | None = None,
 ) -> Any:
-    """`membership.scores.Tokens` from the arrays of every pass; shadows and copies as Tokens holds them."""
+    """`membership.scores.Tokens` from the arrays of every pass; shadows, copies and more rows as Tokens holds them."""
     from auditcore.membership.scores import Tokens
 
     target, reference = found["target"], found["reference"]
-    rows: dict[str, np.ndarray] = {}
+    rows: dict[str, np.ndarray] = dict(more or {})
     for name in ("lowercase", "prefixed"):
         if name in found:
             rows[name] = mean_per_row(found[name])

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-from auditcore.jobs import cache, evidence, neighbours, shadows
-from auditcore.jobs.context import Context, OnProgress
+from auditcore.jobs import cache, evidence, neighbours, self_prompt, shadows
+from auditcore.jobs.context import Context, OnProgress, shifted
 from auditcore.jobs.models import Models
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import MembershipSpec
@@ -33,6 +33,8 @@ def audit(context: Context) -> None:
     needed = evidence.needs(spec.attacks)
     if "shadows" in needed:
         shadows.usable_rows(spec, rows, member)  # said before any work when they are too few
+    if "self_prompt" in needed:
+        self_prompt.ask(spec, models)  # likewise when there is no prompt, or no room behind it
     prefix = evidence.choose_prefix(spec, member, rows.encoded.lengths) if "prefixed" in needed else []
     if prefix:
         member.iloc[prefix] = pd.NA
@@ -48,16 +50,15 @@ def audit(context: Context) -> None:
     else:
         found = collect(context, rows, passes, models, lambda done, total: None)
 
-    seen = None
-    if "shadows" in needed and not context.finished("scores"):
-        seen = shadows.train_and_score(context, rows, member, models.sources["reference"].source)
-    copies: dict[str, np.ndarray] = {}
-    if neighbours.copies_needed(spec, needed) and not context.finished("scores"):
-        copies = _copies(context, rows, models, needed)
     if not context.finished("scores"):
+        seen = None
+        if "shadows" in needed:
+            seen = shadows.train_and_score(context, rows, member, models.sources["base"].source)
+        copies, more = neighbours.measure(context, rows, models, needed)
         with context.stage("scores"):
-            tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found, seen, copies)
+            tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found, seen, copies, more)
             context.run.write("membership_scores", _scores(spec, rows, tokens, member))
+    neighbours.forget(context)
 
     if not context.finished("blind baseline"):
         with context.stage("blind baseline"):
@@ -84,7 +85,7 @@ def collect(
     for number, one in enumerate(sorted(passes, key=lambda one: one.model != "target")):
         arrays = one.cached(spec, models.fingerprint(one.model))
         if arrays is None:
-            on_batch = neighbours.shifted(on_progress, number * n, len(passes) * n)
+            on_batch = shifted(on_progress, number * n, len(passes) * n)
             arrays = one.run(spec, models.get(one.model), on_batch)
             cache.save("tokens", one.key(spec, models.fingerprint(one.model), one.moments), arrays)
         found[one.name] = arrays
@@ -92,18 +93,6 @@ def collect(
     if models.apart:
         context.note("Target and reference do not fit into memory together: they were loaded one after the other.")
     return found
-
-
-def _copies(context: Context, rows: Rows, models: Models, needed: frozenset[str]) -> dict[str, np.ndarray]:
-    """Mean log-probabilities of the rows' copies, as `Tokens.copies` has them (stage `neighbours`)."""
-    spec = context.spec
-    assert isinstance(spec, MembershipSpec)
-    count, n = neighbours.copies_needed(spec, needed), len(rows.frame)
-    with context.again("neighbours", (1 + count) * n) as on_progress:
-        proposing = neighbours.shifted(on_progress, 0, (1 + count) * n)
-        made = neighbours.propose(spec, models, rows.encoded, count, proposing)
-        scoring = neighbours.shifted(on_progress, n, (1 + count) * n)
-        return {"neighbours": neighbours.score(spec, models, "target", rows.encoded, made, scoring)}
 
 
 def _token_frame(rows: Rows, statistics: Any, tokenizer: Any, store_text: Literal["full", "none"]) -> pd.DataFrame:

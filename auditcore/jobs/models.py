@@ -4,27 +4,31 @@ An adapter and its base share one copy. Two models that do not fit into memory t
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from auditcore.errors import SpecError
 from auditcore.spec import MembershipSpec, ModelSpec
 
-Which = Literal["target", "reference"]
-
 
 class Models:
-    """Loads what is asked for and keeps it as long as there is room. Not for other threads."""
+    """Loads what is asked for and keeps it as long as there is room. Not for other threads.
+
+    Names: `target`; `base`, the model before fine-tuning; `reference`, what attacks compare with (the base, unless the
+    audit fine-tunes one); and whatever else `add` brings.
+    """
 
     def __init__(self, spec: MembershipSpec, on_load: Callable[[Any], None] | None = None):
         self._on_load = on_load
-        reference = reference_source(spec)
-        self.sources: dict[str, ModelSpec] = {
-            "target": spec.model,
-            "reference": spec.model.model_copy(update={"source": reference, "base": None, "reference": None}),
-        }
+        base = spec.model.model_copy(update={"source": reference_source(spec), "reference": None})
+        self.sources: dict[str, ModelSpec] = {"target": spec.model, "base": base, "reference": base}
         self.apart = False  # models had to make room for each other
-        self._loaded: dict[str, Any] = {}
+        self._loaded: dict[tuple[str, str | None], Any] = {}
         self._prints: dict[str, str] = {}
+
+    def add(self, name: str, source: ModelSpec) -> None:
+        """Name another model, or put another in its place."""
+        self.sources[name] = source
+        self._prints.pop(name, None)
 
     def fingerprint(self, which: str) -> str:
         """Hash of everything that decides what the model computes."""
@@ -36,37 +40,44 @@ class Models:
         return self._prints[which]
 
     def check_tokenizers(self) -> None:
-        """Raise ModelError, before any weights are read, unless target and reference cut texts alike."""
+        """Raise ModelError, before any weights are read, unless target and base cut texts alike."""
         from auditcore.lm.load import load_tokenizer, same_tokenizers
 
-        target, reference = self.sources["target"], self.sources["reference"]
-        mine, theirs = load_tokenizer(target.source, target.base), load_tokenizer(reference.source)
-        same_tokenizers(mine, theirs, target.source, reference.source)
+        target, base = self.sources["target"], self.sources["base"]
+        mine, theirs = load_tokenizer(target.source, target.base), load_tokenizer(base.source, base.base)
+        same_tokenizers(mine, theirs, target.source, base.source)
 
     def get(self, which: str) -> Any:
         """The `lm.load.LM`. Raises ModelError when it cannot be loaded or does not fit into memory."""
         from auditcore.lm.load import as_base, load_model, shares_base
 
-        if which == "reference" and shares_base(self.sources["target"], self.sources["reference"].source):
-            return as_base(self.get("target"), self.sources["reference"].source)
-        if which not in self._loaded:
-            self._make_room(which)
-            self._loaded[which] = load_model(self.sources[which])
+        one, target = self.sources[which], self.sources["target"]
+        if which != "target" and one == self.sources["base"] and shares_base(target, one.source):
+            return as_base(self.get("target"), one.source)
+        name = (one.source, one.base)
+        if name not in self._loaded:
+            self._make_room(one)
+            self._loaded[name] = load_model(one)
             if self._on_load is not None:
-                self._on_load(self._loaded[which])
-        return self._loaded[which]
+                self._on_load(self._loaded[name])
+        return self._loaded[name]
 
-    def _make_room(self, which: str) -> None:
+    def release(self) -> None:
+        """Forget all models: something else needs the memory."""
+        from auditcore.lm.load import pick_device
+
+        self._loaded.clear()
+        _collect(pick_device(self.sources["target"].device))
+
+    def _make_room(self, wanted: ModelSpec) -> None:
         from auditcore.lm import memory
         from auditcore.lm.load import pick_device
 
-        wanted = self.sources[which]
         device = pick_device(wanted.device)
         free = memory.free_bytes(device)
         if self._loaded and free is not None and memory.needed_bytes(wanted) > free:
             self.apart = True
-            self._loaded.clear()
-            _collect(device)
+            self.release()
         memory.require_room(wanted, device)
 
 

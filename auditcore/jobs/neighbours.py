@@ -1,22 +1,62 @@
 """Copies of rows with a few words replaced. In: rows and models. Out: their mean log-probs, copy by copy.
 
-Proposed by the reference, scored by whichever model is asked; each copy under each model is cached by content, so that
-a run that was killed goes on at the copy it had reached.
+Proposed by the base, scored by whichever model is asked; each copy under each model is cached by content, so that a run
+that was killed goes on at the copy it had reached.
 """
 
+import shutil
 from typing import Any
 
 import numpy as np
 
-from auditcore.jobs import cache, evidence
-from auditcore.jobs.context import OnProgress
+from auditcore.jobs import cache, evidence, self_prompt
+from auditcore.jobs.context import Context, OnProgress, shifted
 from auditcore.jobs.models import Models
+from auditcore.jobs.rows import Rows
 from auditcore.spec import MembershipSpec
+
+SPV = "self_prompt"  # folder of the self-prompted reference of `spv`, and the name of that model
 
 
 def copies_needed(spec: MembershipSpec, needed: frozenset[str]) -> int:
-    """Copies of every row that these needs of attacks ask for."""
-    return spec.neighbours.count if "neighbours" in needed else 0
+    """Copies of every row that these needs of attacks ask for; attacks share them."""
+    one = spec.neighbours.count if "neighbours" in needed else 0
+    return max(one, 2 * spec.spv.pairs if "self_prompt" in needed else 0)
+
+
+def measure(
+    context: Context, rows: Rows, models: Models, needed: frozenset[str]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Numbers of the copies, as `membership.scores.Tokens` holds them in `copies` and `rows`.
+
+    Stages `neighbours` and, for `spv`, `self-prompt texts`, `self-prompt reference`, `self-prompt scores`.
+    """
+    spec = context.spec
+    assert isinstance(spec, MembershipSpec)
+    count, n = copies_needed(spec, needed), len(rows.frame)
+    if not count:
+        return {}, {}
+    with context.again("neighbours", (1 + count) * n) as on_progress:
+        made = propose(spec, models, rows.encoded, count, shifted(on_progress, 0, (1 + count) * n))
+        target = score(spec, models, "target", rows.encoded, made, count, shifted(on_progress, n, (1 + count) * n))
+    copies = {"neighbours": target[: spec.neighbours.count]} if "neighbours" in needed else {}
+    if "self_prompt" not in needed:
+        return copies, {}
+    texts = self_prompt.write_texts(context, models, "spv")
+    models.add(SPV, self_prompt.train(context, models, spec.spv, texts, SPV, "self-prompt reference"))
+    varied = 2 * spec.spv.pairs
+    with context.again("self-prompt scores", (1 + varied) * n) as on_progress:
+        own = _mean(spec, models, SPV, rows.encoded, shifted(on_progress, 0, (1 + varied) * n), True)
+        theirs = score(spec, models, SPV, rows.encoded, made, varied, shifted(on_progress, n, (1 + varied) * n))
+    return copies | {"varied": target[:varied], "self_prompt": theirs}, {"self_prompt": own}
+
+
+def forget(context: Context) -> None:
+    """Delete the weights of a fully fine-tuned self-prompted reference, once its numbers are in a table."""
+    spec = context.spec
+    assert isinstance(spec, MembershipSpec)
+    if spec.spv.method == "full":
+        shutil.rmtree(context.run.path / SPV, ignore_errors=True)
 
 
 def propose(
@@ -28,7 +68,7 @@ def propose(
     how = {"copies": copies, "share": spec.neighbours.share, "seed": spec.seed, "score": spec.score}
     name = cache.key(
         version=1,
-        model=models.fingerprint("reference"),
+        model=models.fingerprint("base"),
         tokens=evidence.ids_hash(encoded),
         **how,
         **evidence.numerics(spec),
@@ -36,7 +76,7 @@ def propose(
     found = cache.load("neighbours", name) if keep else None
     if found is not None:
         return Substitutions(**found)
-    made = substitute(models.get("reference"), encoded, **how, batch_size=spec.batch_size, on_batch=on_progress)  # type: ignore[arg-type]
+    made = substitute(models.get("base"), encoded, **how, batch_size=spec.batch_size, on_batch=on_progress)  # type: ignore[arg-type]
     if keep:
         cache.save("neighbours", name, vars(made))
     return made
@@ -48,27 +88,30 @@ def score(
     which: str,
     encoded: Any,
     made: Any,
+    copies: int,
     on_progress: OnProgress | None,
     keep: bool = True,
 ) -> np.ndarray:
-    """Mean log-probability of every copy of every row under one model, float64 [copies, n]; NaN without evidence."""
+    """Mean log-probability of the first copies of every row under one model, float64 [copies, n]; NaN = no evidence."""
     n = len(encoded.ids)
-    means = np.full((len(made), n), np.nan)
-    for k in range(len(made)):
-        one = evidence.Pass(f"neighbour {k + 1}", which, made.apply(encoded, k), False, spec.score)
-        name = one.key(spec, models.fingerprint(which), False)
-        found = cache.load("means", name) if keep else None
-        if found is None:
-            on_batch = None if on_progress is None else shifted(on_progress, k * n, len(made) * n)
-            found = {"mean": evidence.mean_per_row(one.run(spec, models.get(which), on_batch))}
-            if keep:
-                cache.save("means", name, found)
-        means[k] = found["mean"]
+    means = np.full((copies, n), np.nan)
+    for k in range(copies):
+        on_batch = None if on_progress is None else shifted(on_progress, k * n, copies * n)
+        means[k] = _mean(spec, models, which, made.apply(encoded, k), on_batch, keep)
         if on_progress is not None:
-            on_progress((k + 1) * n, len(made) * n)
+            on_progress((k + 1) * n, copies * n)
     return means
 
 
-def shifted(on_progress: OnProgress, start: int, total: int) -> OnProgress:
-    """Report a part of a stage as a part of the whole."""
-    return lambda done, _: on_progress(start + done, total)
+def _mean(
+    spec: MembershipSpec, models: Models, which: str, encoded: Any, on_batch: OnProgress | None, keep: bool
+) -> np.ndarray:
+    """Mean log-probability of rows under one model, float64 [n], from the cache where it has it."""
+    one = evidence.Pass("copy", which, encoded, False, spec.score)
+    name = one.key(spec, models.fingerprint(which), False)
+    found = cache.load("means", name) if keep else None
+    if found is None:
+        found = {"mean": evidence.mean_per_row(one.run(spec, models.get(which), on_batch))}
+        if keep:
+            cache.save("means", name, found)
+    return found["mean"]

@@ -116,16 +116,17 @@ def plan_here(spec: AnySpec) -> Plan:
     weights = parameters(model.source, model.base) if model else 0
     forward = 2.0 * weights * tokens / _flops_per_second() if weights else 0.0
     if isinstance(spec, MembershipSpec):
-        from auditcore.membership.cost import as_dicts, costs
+        from auditcore.jobs import work
 
         member = dataset.frame["member"].astype("boolean")
         n_nonmember = int((~member).fillna(False).sum())
         left = max(n_nonmember - (spec.recall_shots if "prefixed" in needs(spec.attacks) else 0), 0)
         points = [_operating_point(f, left) for f in spec.target_fprs]
-        passes, size, found = _membership_cost(spec, n_nonmember + int(member.fillna(False).sum()), rows)
-        attacks = as_dicts(costs(spec))
-        seconds, disk = passes * forward + 20, tokens * 40 + size
-        return Plan("membership", rows, tokens, seconds, disk, [], points, notes + found, attacks)
+        data = work.Size(rows, tokens, int(member.notna().sum()))
+        attacks = work.attacks_alone(spec, data, forward)
+        seconds = work.passes(spec, spec.attacks, data) * forward + 20
+        disk = tokens * 40 + work.disk(spec, weights)
+        return Plan("membership", rows, tokens, seconds, disk, [], points, notes + work.notes(spec), attacks)
     if isinstance(spec, FinetuneSpec):
         from auditcore.training.rows import select_rows
 
@@ -187,27 +188,6 @@ def _sweep_plan(
         f"{len(validation):,} that only measure the validation loss."
     )
     return Plan("sweep", rows, tokens, passes * forward + 20, size + tokens * 20 * checkpoints, [], points, notes)
-
-
-def _membership_cost(spec: MembershipSpec, known: int, rows: int) -> tuple[float, int, list[str]]:
-    """Forward passes over all rows (training counts three times), bytes for shadow models, and what to say of them."""
-    from auditcore.jobs.evidence import needs
-    from auditcore.jobs.neighbours import copies_needed
-
-    needed = needs(spec.attacks)
-    copies = copies_needed(spec, needed)
-    passes = (
-        2.0
-        + ((1 + copies) if copies else 0)
-        + ("lowercase" in needed)
-        + (1 + spec.recall_shots) * ("prefixed" in needed)
-    )
-    if "shadows" not in needed:
-        return passes, 0, []
-    count, epochs = spec.shadows.count, spec.shadows.epochs
-    passes += count * (1 + 3 * epochs * 0.5 * known / max(rows, 1))
-    how = f"{count} shadow models are fine-tuned ({spec.shadows.method}, {epochs} epochs, half of the known rows each)."
-    return passes, count * 20_000_000, [how]
 
 
 def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:

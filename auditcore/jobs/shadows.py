@@ -6,7 +6,6 @@ own, so that a resumed run trains none of them twice.
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +13,9 @@ import pandas as pd
 from auditcore.errors import DatasetError
 from auditcore.jobs import evidence
 from auditcore.jobs.context import Context
+from auditcore.jobs.recipes import trained_model, training_spec
 from auditcore.jobs.rows import Rows
-from auditcore.spec import FinetuneSpec, MembershipSpec, ModelSpec, dump_spec, parse_spec
+from auditcore.spec import MembershipSpec
 
 FEWEST_ROWS = 8
 
@@ -65,7 +65,7 @@ def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: st
 
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    training = _training_spec(spec, reference, spec.seed + k)
+    training = training_spec(spec, spec.shadows, reference, spec.seed + k)
     n = len(rows.frame)
     with context.stage(stage) as on_progress:
         base = load_model(training.model)
@@ -80,7 +80,7 @@ def _one(context: Context, rows: Rows, train_rows: np.ndarray, k: int, stage: st
         )
         del base
         # From its checkpoint: a training that had ended before a kill leaves the base as it was.
-        model = load_model(_trained(spec, result.last, None if training.method == "full" else reference))
+        model = load_model(trained_model(spec, spec.shadows, result.last, reference))
         found = evidence.Pass(stage, "target", rows.encoded, False, spec.score).run(spec, model, None)
         mean = evidence.mean_per_row(found)
         table = pd.DataFrame(
@@ -100,27 +100,3 @@ def _folder(context: Context, k: int) -> Path:
 
 def _table(k: int) -> str:
     return f"shadow_{k + 1:02d}"
-
-
-def _trained(spec: MembershipSpec, folder: Path, base: str | None) -> ModelSpec:
-    return spec.model.model_copy(update={"source": str(folder), "base": base, "reference": None})
-
-
-def _training_spec(spec: MembershipSpec, reference: str, seed: int) -> FinetuneSpec:
-    """The spec of one shadow: the audit's rows and model, the shadows' own recipe."""
-    how: dict[str, Any] = {k: v for k, v in dump_spec(spec)["shadows"].items() if k not in ("count", "variant")}
-    made = parse_spec(
-        {
-            "kind": "finetune",
-            "model": {"source": reference, "device": spec.model.device},
-            "data": dump_spec(spec)["data"],
-            "template": spec.template,
-            "max_length": spec.max_length,
-            "threads": spec.threads,
-            "seed": seed,
-            "validation": 0,
-            **how,
-        }
-    )
-    assert isinstance(made, FinetuneSpec)
-    return made

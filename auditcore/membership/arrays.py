@@ -20,9 +20,11 @@ class Tokens:
     Only where an attack asks for them (`Attack.needs`): moments and reference_moments, mean and standard deviation of
     log p under p, float32 [t] each; rows, further numbers per row, float64 [n]: "zlib" (bytes of the compressed text),
     and mean log-probabilities of the scored positions under the target of the row's altered text ("lowercase") or of
-    the row behind a prefix ("prefixed"), NaN where there is none; shadows, mean log-probabilities under s shadow
+    the row behind a prefix ("prefixed"), or under the self-prompted reference ("self_prompt"), NaN where there is none;
+    shadows, mean log-probabilities under s shadow
     models, float64 [s, n], and which shadow was trained on which row, bool [s, n]; copies, mean log-probabilities of c
-    copies of each row with a few words replaced, float64 [c, n]: "neighbours" (under the target).
+    copies of each row with a few words replaced, float64 [c, n]: "neighbours" and "varied" (under the target, for
+    `neighbourhood` and `spv`), "self_prompt" (those of "varied" under the self-prompted reference).
     """
 
     offsets: np.ndarray

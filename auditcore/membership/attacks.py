@@ -60,7 +60,9 @@ class Scores:
     n_sum: Floats | None = None
 
 
-Need = Literal["reference", "moments", "reference_moments", "zlib", "lowercase", "prefixed", "shadows", "neighbours"]
+Need = Literal[
+    "reference", "moments", "reference_moments", "zlib", "lowercase", "prefixed", "shadows", "neighbours", "self_prompt"
+]
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,18 @@ def neighbourhood(tokens: Tokens, options: Options) -> Scores:
     return _plain(_finite(mean - _copies(tokens, "neighbours").mean(axis=0)), n_scored)
 
 
+def spv(tokens: Tokens, options: Options) -> Scores:
+    """SPV-MIA (arXiv 2311.06062): how far a row stands above its altered copies, less so under the reference.
+
+    The probability of a text is exp(mean log-probability), as in the authors' code; its probabilistic variation is the
+    mean over the copies minus the row's own. The reference is the base, fine-tuned on texts that the target wrote.
+    """
+    mean, n_scored = mean_per_row(tokens, tokens.logp_target)
+    own = np.exp(_copies(tokens, "varied")).mean(axis=0) - np.exp(mean)
+    expected = np.exp(_copies(tokens, "self_prompt")).mean(axis=0) - np.exp(_row(tokens, "self_prompt"))
+    return _plain(_finite(expected - own), n_scored)
+
+
 _TARGET = "log-probabilities of the target"
 _BOTH = "log-probabilities of target and reference"
 
@@ -241,6 +255,14 @@ ATTACKS: dict[str, Attack] = {
         f"{_TARGET}, a public model that proposes words",
         1,
         frozenset({"neighbours"}),
+    ),
+    "spv": Attack(
+        spv,
+        "Self-prompted variation",
+        "arXiv 2311.06062",
+        "log-probabilities and texts of the target, its base for training",
+        1,
+        frozenset({"self_prompt"}),
     ),
 }
 

@@ -31,10 +31,18 @@ def costs(spec: MembershipSpec) -> list[Cost]:
 
 
 def cost(attack: str, spec: MembershipSpec) -> Cost:
-    """Cost of one attack. `neighbourhood` takes one pass of the reference for its proposals and one for each copy."""
+    """Cost of one attack.
+
+    `neighbourhood` takes one pass of the reference for its proposals and one of the target for each copy; `spv` the
+    same for two copies a pair, and all but the proposals again under its own reference: one more than the paper's 42.
+    """
     one = ATTACKS[attack]
-    more = {"neighbourhood": 1 + spec.neighbours.count, "lira": spec.shadows.count}
-    training = {"lira": f"{spec.shadows.count} shadow models ({spec.shadows.method})"}
+    copies = 2 * spec.spv.pairs
+    more = {"neighbourhood": 1 + spec.neighbours.count, "lira": spec.shadows.count, "spv": 2 + 2 * copies}
+    training = {
+        "lira": f"{spec.shadows.count} shadow models ({spec.shadows.method})",
+        "spv": f"a reference ({spec.spv.method}) on {spec.self_prompt.texts:,} texts that the target writes",
+    }
     return Cost(attack, one.title, one.paper, one.access, one.passes + more.get(attack, 0), training.get(attack, ""))
 
 

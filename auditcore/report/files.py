@@ -21,7 +21,11 @@ SUFFIXES = {"html": ".html", "csv": ".csv.zip", "parquet": ".parquet.zip", "duck
 # What a spreadsheet takes for the beginning of a formula, full-width forms included (OWASP, CSV injection).
 _FORMULA = "=+-@\t\r\n＝＋－＠"
 # Columns that hold pieces of the user's texts, by table.
-_RAW_TEXT = {"token_stats": ("token",), "generations": ("prompt", "reference", "generated")}
+_RAW_TEXT = {
+    "token_stats": ("token",),
+    "generations": ("prompt", "reference", "generated"),
+    "self_prompt_texts": ("prompt", "text"),
+}
 
 
 def export(run: Run, format: str, out: str | Path, text: bool = True) -> Path:

@@ -11,12 +11,17 @@ from tests.job_specs import HOSTILE, WORDS, membership_spec, run_spec
 
 
 def test_every_attack_in_one_run_equals_its_own_run(home, pair) -> None:
-    shadows = {"count": 2, "max_steps": 2}
-    together = run_spec(membership_spec(home, pair, attacks=list(ATTACKS), recall_shots=3, shadows=shadows))
+    small = {
+        "shadows": {"count": 2, "max_steps": 2},
+        "neighbours": {"count": 3},
+        "spv": {"pairs": 2, "max_steps": 2},
+        "self_prompt": {"texts": 8},
+    }
+    together = run_spec(membership_spec(home, pair, attacks=list(ATTACKS), recall_shots=3, **small))
     together = together.read("membership_scores")
     assert list(together["attack"].unique()) == list(ATTACKS)
-    for attack in ("min_k_pp_ref", "lowercase", "zlib", "wbc"):
-        alone = run_spec(membership_spec(home, pair, attacks=[attack])).read("membership_scores")
+    for attack in ("min_k_pp_ref", "lowercase", "zlib", "wbc", "neighbourhood", "spv"):
+        alone = run_spec(membership_spec(home, pair, attacks=[attack], **small)).read("membership_scores")
         both = together[together["attack"] == attack].reset_index(drop=True)
         np.testing.assert_allclose(both["score"], alone["score"], rtol=1e-5, atol=1e-6)
         assert (alone["status"] == "ok").sum() >= 32

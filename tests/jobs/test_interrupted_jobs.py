@@ -135,7 +135,7 @@ main()
 """
 
 
-def _worker(run: store.Run, *arguments: str) -> int:
+def worker(run: store.Run, *arguments: str) -> int:
     return subprocess.run(
         [sys.executable, "-c", KILLER, str(run.path), *arguments],
         cwd=ROOT,
@@ -164,10 +164,10 @@ def test_killed_at_every_stage_a_resumed_run_has_the_same_tables(kind, home, pai
     for stage in stages:
         counts_steps = stage in ("token statistics", "vectors", "training") or stage.startswith("sex from")
         for when in ("start", "middle", "end") if counts_steps else ("start", "end"):
-            assert _worker(run, stage, when) == -signal.SIGKILL, (stage, when)
+            assert worker(run, stage, when) == -signal.SIGKILL, (stage, when)
             assert run.status == "interrupted"
             jobs.prepare_resume(run)
-    assert _worker(run, "none", "never") == 0
+    assert worker(run, "none", "never") == 0
     assert run.status == "done"
     assert run.manifest["finished_stages"] == stages
     for name, table in tables_of(run).items():
@@ -185,11 +185,11 @@ def test_killed_in_the_fifth_shadow_none_is_trained_twice(home, pair) -> None:
     expected = tables_of(run_spec(spec))
     store.cache().rename(home / "old-cache")
     run = store.create_run(dump_spec(parse_spec(spec)))
-    assert _worker(run, "shadow 5 of 6", "middle") == -signal.SIGKILL
+    assert worker(run, "shadow 5 of 6", "middle") == -signal.SIGKILL
     made = {p: p.stat().st_mtime_ns for p in (run.path / "shadows").rglob("last/*") if "05" not in str(p)}
     assert len({p.parts[-4] for p in made}) == 4
     jobs.prepare_resume(run)
-    assert _worker(run, "none", "never") == 0
+    assert worker(run, "none", "never") == 0
     assert made == {p: p.stat().st_mtime_ns for p in made}
     for name, table in tables_of(run).items():
         pd.testing.assert_frame_equal(table, expected[name], obj=name)

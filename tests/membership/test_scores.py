@@ -52,8 +52,8 @@ def pack(rows):
         scored=columns[3].astype(bool),
         moments=(np.full_like(target, -2.0), np.full_like(target, 0.5)),
         reference_moments=(np.full_like(other, -2.5), np.full_like(other, 0.75)),
-        rows={"zlib": size + 8, "lowercase": -size, "prefixed": -0.5 * size},
-        copies={"neighbours": np.stack([-size, -2 * size])},
+        rows={"zlib": size + 8, "lowercase": -size, "prefixed": -0.5 * size, "self_prompt": -size},
+        copies={name: np.stack([-size, -2 * size]) for name in ("neighbours", "varied", "self_prompt")},
         # Variances are shared between rows: equal shadows for all, so that a row scores alone as it does among others.
         shadows=(
             np.tile([[-1.0], [-2.0], [-3.0], [-5.0]], len(size)),
