@@ -26,7 +26,9 @@ ARTIFACTS = {
 }
 PROBES = {
     "linear": "multinomial logistic regression on standardised vectors, C chosen on an inner split",
-    "mlp": "two-layer perceptron on standardised vectors",
+    "mlp": "two-layer perceptron on standardised or whitened vectors",
+    "gbt": "gradient-boosted trees (scikit-learn), their number chosen on an inner split",
+    "knn": "nearest neighbours by angle (scikit-learn), their number chosen on an inner split",
 }
 DEFENCES = {
     "none": "the vectors as they are exported",

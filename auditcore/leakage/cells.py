@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-from auditcore.leakage.probes import subjects_per_class
+from auditcore.leakage.folds import subjects_per_class
 
 FIT = "bal_train"
 EVALUATED = ("bal_val", "bal_test")

@@ -15,9 +15,10 @@ import pandas as pd
 
 from auditcore.errors import SpecError, did_you_mean
 from auditcore.leakage.cells import make_cell
+from auditcore.leakage.folds import default_jobs, one_thread
 from auditcore.leakage.judge import Judged, log_probabilities
 from auditcore.leakage.permutation import null_accuracies
-from auditcore.leakage.probes import PROBES, default_jobs, one_thread
+from auditcore.leakage.probes import PROBES
 from auditcore.verdict import combine, holm, interval_verdict, point_rule
 
 # The tables' columns; the last ones of the first and the third go beyond what other tools may rely on: the one-sided
@@ -90,8 +91,10 @@ def evaluate(
     jobs, total, train = n_jobs or default_jobs(), len(seeds) + permutations, cell.train
     tell = on_step or (lambda done, of: None)
     fits, null = [], {}
+    memo: dict[Any, Any] = {}
     for number, one in enumerate(seeds):
-        fits.append(PROBES[probe](train.vectors, train.codes, train.groups, len(cell.classes), one, n_jobs=jobs))
+        rows_of = (train.vectors, train.codes, train.groups, len(cell.classes))
+        fits.append(PROBES[probe](*rows_of, one, n_jobs=jobs, memo=memo))
         tell(number + 1, total)
     if permutations:
         null = null_accuracies(cell, fits, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))

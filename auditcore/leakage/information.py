@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.stats import beta
 
-from auditcore.leakage.probes import inner_folds, log_softmax, subjects_per_class
+from auditcore.leakage.folds import inner_folds, log_softmax, subjects_per_class
 
 PRECISION = 0.9
 FEWEST = 10  # subjects above a threshold before its precision is believed

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from auditcore.leakage.cells import Cell, Part
+from auditcore.leakage.folds import log_softmax
 from auditcore.leakage.information import Confident, confident, v_information_bits
 from auditcore.leakage.intervals import Resampled, accuracy_interval, p_at_most, resample
 from auditcore.leakage.permutation import log_prior
-from auditcore.leakage.probes import Fitted, log_softmax
+from auditcore.leakage.probes import Fitted
 from auditcore.verdict import interval_verdict
 
 

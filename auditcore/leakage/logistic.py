@@ -30,12 +30,18 @@ class Logistic:
 
 
 def fit_logistic(
-    features: np.ndarray, codes: np.ndarray, c: float, n_classes: int, tolerance: float = TOLERANCE
+    features: np.ndarray,
+    codes: np.ndarray,
+    c: float,
+    n_classes: int,
+    tolerance: float = TOLERANCE,
+    start: Logistic | None = None,
 ) -> Logistic:
     """Fit on features [n, f] (centred columns, best as principal axes) and codes int [n] in 0..n_classes-1.
 
     c: inverse strength of L2 as in scikit-learn, whose two-class form penalises half as much as the softmax form. A
-    class without rows gets no logit of its own: it is named by no row.
+    class without rows gets no logit of its own: it is named by no row. start: a fit of the same rows to begin at, such
+    as that of a smaller C; the optimum is the same.
     """
     features = np.asarray(features, dtype=np.float64)
     n, width = features.shape
@@ -58,8 +64,11 @@ def fit_logistic(
         slope = scale[:, None] * (features.T @ error + ridge * weights)
         return float(value), np.concatenate([slope.ravel(), error.sum(axis=0)])
 
+    begin = np.zeros((width + 1, k))
+    if start is not None:
+        begin[:-1], begin[-1] = start.weights[:, present] / scale[:, None], start.bias[present]
     options = {"maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS, "gtol": tolerance, "ftol": 1e-15, "maxcor": 20}
-    found = minimize(loss, np.zeros((width + 1) * k), jac=True, method="L-BFGS-B", options=options)
+    found = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
     theta = found.x.reshape(width + 1, k)
     weights, bias = np.zeros((width, n_classes)), np.full(n_classes, -1e3)
     weights[:, present], bias[present] = scale[:, None] * theta[:-1], theta[-1]

@@ -3,6 +3,11 @@
 Labels are permuted by subject, inside the training rows and inside every evaluated split, and the probe is refitted on
 the permuted labels at its chosen settings (one seed and its settings per permutation, in turn). One refit has a little
 more variance than the mean over several seeds, so that the band is, if anything, too wide and the p-value too large.
+
+Refits use whole subjects with at most `ROWS` training rows: from permuted labels nothing can be learnt, from many rows
+no more than from few, and the spread of the accuracy comes from the evaluated rows, which are all used. An attacker
+whose refit is costly (`Fitted.null_refits`) is refitted fewer times, each refit judged on several permutations of the
+evaluated labels.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +16,10 @@ from contextlib import closing
 import numpy as np
 
 from auditcore.leakage.cells import Cell, Part
-from auditcore.leakage.probes import Fitted, in_parallel
+from auditcore.leakage.folds import in_parallel
+from auditcore.leakage.probes import Fitted
+
+ROWS = 2000
 
 
 def null_accuracies(
@@ -26,37 +34,51 @@ def null_accuracies(
 
     on_done(number finished) is called in order, in the caller's thread.
     """
-    # Features of the same settings are the same: made once.
-    made: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    keys: dict[str, int] = {}
-    places = []
+    train = _some_subjects(cell.train, np.random.default_rng([seed, 0x5B5]))
+    prior = log_prior(train, len(cell.classes))
+    # Features of the same form are the same: made once.
+    made: dict[str, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
     for fit in fits:
-        key = str(fit.settings.get("input"))
-        if key not in keys:
-            keys[key] = len(made)
+        if fit.form not in made:
             evaluated = {split: fit.transform(part.vectors) for split, part in cell.evaluated.items()}
-            made.append((fit.transform(cell.train.vectors), evaluated))
-        places.append(keys[key])
+            made[fit.form] = fit.transform(train.vectors), evaluated
+    refits = min(permutations, min((fit.null_refits or permutations) for fit in fits))
 
-    def one(number: int) -> list[float]:
-        which = number % len(fits)
-        train, evaluated = made[places[which]]
+    def one(number: int) -> list[list[float]]:
+        fit = fits[number % len(fits)]
+        features, evaluated = made[fit.form]
         rng = np.random.default_rng([seed, 0xA11, number])
-        logits = fits[which].refit(train, permute_by_subject(cell.train, rng), int(rng.integers(2**32)))
-        prior = log_prior(cell.train, len(cell.classes))
+        logits = fit.refit(features, permute_by_subject(train, rng), int(rng.integers(2**32)))
+        named = {split: (logits(evaluated[split]) - prior).argmax(axis=1) for split in cell.evaluated}
         found = []
-        for split, part in cell.evaluated.items():
-            codes = permute_by_subject(part, rng)
-            found.append(mean_recall((logits(evaluated[split]) - prior).argmax(axis=1) == codes, codes))
+        for _ in range(number, permutations, refits):
+            dealt = {split: permute_by_subject(part, rng) for split, part in cell.evaluated.items()}
+            found.append([mean_recall(named[split] == codes, codes) for split, codes in dealt.items()])
         return found
 
     accuracies = np.empty((permutations, len(cell.evaluated)))
-    with closing(in_parallel(one, range(permutations), n_jobs)) as results:
+    done = 0
+    with closing(in_parallel(one, range(refits), n_jobs)) as results:
         for number, found in enumerate(results):
-            accuracies[number] = found
-            if on_done is not None:
-                on_done(number + 1)
+            accuracies[number::refits] = found
+            for _ in found:
+                done += 1
+                if on_done is not None:
+                    on_done(done)
     return {split: accuracies[:, k] for k, split in enumerate(cell.evaluated)}
+
+
+def _some_subjects(part: Part, rng: np.random.Generator) -> Part:
+    """Whole subjects drawn at random until they have `ROWS` rows; all of them where there are no more."""
+    if len(part.codes) <= ROWS:
+        return part
+    where = np.unique(part.groups, return_inverse=True)[1]
+    rank = rng.permutation(where.max() + 1)  # place of each subject in the draw
+    order = np.argsort(rank[where], kind="stable")[:ROWS]
+    # A class that no drawn row has could not be named; every class keeps its first subject.
+    kept = np.union1d(order, [np.flatnonzero(part.codes == code)[0] for code in np.unique(part.codes)])
+    at = np.flatnonzero(np.isin(where, where[kept]))
+    return Part(part.positions[at], part.vectors[at], part.codes[at], part.groups[at])
 
 
 def permute_by_subject(part: Part, rng: np.random.Generator) -> np.ndarray:

@@ -96,15 +96,16 @@ def test_small_tests_resolve_nothing_and_power_said_so():
     assert row["null_p95"] > row["null_mean"]
 
 
-def test_names_of_classes_and_order_of_rows_change_nothing():
+@pytest.mark.parametrize("probe", ["linear", "mlp", "gbt", "knn"])
+def test_names_of_classes_and_order_of_rows_change_nothing(probe):
     vectors, labels, groups, rows = _data(4, 300, 0.5)
-    plain = _run((vectors, labels, groups, rows), "mlp").metrics
+    plain = _run((vectors, labels, groups, rows), probe).metrics
     other_names = {"north": "zz", "south": "aa", "east": "<b>"}
-    renamed = _run((vectors, np.array([other_names[x] for x in labels]), groups, rows), "mlp").metrics
+    renamed = _run((vectors, np.array([other_names[x] for x in labels]), groups, rows), probe).metrics
     order = np.random.default_rng(0).permutation(300)
     place = np.argsort(order)
     moved_rows = {split: place[at] for split, at in rows.items()}
-    moved = _run((vectors[order], labels[order], groups[order], moved_rows), "mlp").metrics
+    moved = _run((vectors[order], labels[order], groups[order], moved_rows), probe).metrics
     numbers = [c for c in METRIC_COLUMNS if c not in ("settings", "confident_by_class")]
     pd.testing.assert_frame_equal(plain[numbers], renamed[numbers])
     pd.testing.assert_frame_equal(plain[numbers], moved[numbers])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from auditcore.leakage.folds import log_softmax
 from auditcore.leakage.information import confident, halves, v_information_bits
-from auditcore.leakage.probes import log_softmax
 
 
 def _rows(

@@ -6,8 +6,9 @@ from scipy.stats import norm
 
 from auditcore import spec
 from auditcore.leakage.cells import Part
+from auditcore.leakage.folds import inner_folds, log_softmax
 from auditcore.leakage.permutation import mean_recall, permute_by_subject
-from auditcore.leakage.probes import PROBES, inner_folds, linear, log_softmax, mlp
+from auditcore.leakage.probes import PROBES
 
 # name: (vectors, codes) -> accuracy on fresh rows
 Rows = tuple[np.ndarray, np.ndarray]
@@ -40,14 +41,15 @@ def test_planted_direction_gives_the_theoretical_accuracy(probe, distance):
     assert best - 0.035 < found < best + 0.02
 
 
-def test_only_the_perceptron_finds_what_no_plane_separates():
+def test_what_no_plane_separates_is_found_by_all_but_the_linear_one():
     def xor(seed: int) -> Rows:
         rng = np.random.default_rng(seed)
         vectors = rng.normal(size=(1500, 4)).astype(np.float32)
         return vectors, (vectors[:, 0] * vectors[:, 1] > 0).astype(int)
 
     assert _accuracy("linear", xor(0), xor(1), 2) == pytest.approx(0.5, abs=0.06)
-    assert _accuracy("mlp", xor(0), xor(1), 2) > 0.8
+    for probe in ("mlp", "gbt", "knn"):
+        assert _accuracy(probe, xor(0), xor(1), 2) > 0.8
 
 
 @pytest.mark.parametrize("probe", sorted(PROBES))
@@ -70,7 +72,7 @@ def test_linear_does_not_care_about_scale_rotation_or_shift():
     groups = np.arange(300)
 
     def named(change) -> np.ndarray:
-        fit = linear(change(train[0]), train[1], groups, 2, 0)
+        fit = PROBES["linear"](change(train[0]), train[1], groups, 2, 0)
         return fit.logits(fit.transform(change(test[0])))
 
     plain = named(lambda v: v)
@@ -80,7 +82,7 @@ def test_linear_does_not_care_about_scale_rotation_or_shift():
     assert (plain.argmax(axis=1) == rotated.argmax(axis=1)).mean() > 0.95
 
 
-@pytest.mark.parametrize("fit", [linear, mlp])
+@pytest.mark.parametrize("fit", PROBES.values(), ids=PROBES)
 def test_deterministic_whatever_the_number_of_threads(fit):
     vectors, codes = _planted(0, 120, 1.0)
     one, two = (fit(vectors, codes, np.arange(120), 2, 7, n_jobs=n) for n in (1, 2))
@@ -88,7 +90,7 @@ def test_deterministic_whatever_the_number_of_threads(fit):
     assert np.array_equal(one.logits(one.transform(vectors)), two.logits(two.transform(vectors)))
 
 
-@pytest.mark.parametrize("fit", [linear, mlp])
+@pytest.mark.parametrize("fit", PROBES.values(), ids=PROBES)
 def test_awkward_vectors(fit):
     rng = np.random.default_rng(0)
     codes = np.arange(40) % 2
@@ -110,7 +112,7 @@ def test_awkward_vectors(fit):
 def test_a_constant_column_stays_silent_on_new_rows():
     vectors, codes = _planted(0, 100, 2.0)
     vectors[:, 0] = 0.3
-    found = linear(vectors, codes, np.arange(100), 2, 0)
+    found = PROBES["linear"](vectors, codes, np.arange(100), 2, 0)
     moved = vectors.copy()
     moved[:, 0] = 1e6
     assert np.array_equal(found.logits(found.transform(vectors)), found.logits(found.transform(moved)))
@@ -118,12 +120,12 @@ def test_a_constant_column_stays_silent_on_new_rows():
 
 def test_rotated_features_leave_the_solution_of_wide_vectors_as_it_is():
     # In 60 dimensions with 40 rows, the probe's own features (at most 40) against all 60 columns.
+    from auditcore.leakage.inputs import principal, standardised_exact
     from auditcore.leakage.logistic import fit_logistic
-    from auditcore.leakage.probes import _rotated, _standardised
 
     rng = np.random.default_rng(1)
     train, codes, test = rng.normal(size=(40, 60)), np.arange(40) % 4, rng.normal(size=(25, 60))
-    rotate, standardise = _rotated(train), _standardised(train)
+    rotate, standardise = principal(train), standardised_exact(train)
     inside = fit_logistic(rotate(train), codes, 0.1, 4, tolerance=1e-9).logits(rotate(test))
     outside = fit_logistic(standardise(train), codes, 0.1, 4, tolerance=1e-9).logits(standardise(test))
     assert rotate(train).shape == (40, 40)
@@ -160,3 +162,70 @@ def test_permutation_moves_whole_sequences_where_subjects_have_several_labels():
     pairs = {tuple(permuted[groups == g]) for g in "abd"}
     assert pairs == {(0, 1), (2, 2), (4, 5)}
     assert {permuted[4], permuted[7]} == {3, 6}
+
+
+@pytest.mark.parametrize("probe", sorted(PROBES))
+def test_held_out_probabilities_of_the_training_rows_are_as_good_as_those_of_fresh_ones(probe):
+    # They are from fits that have not seen the row's subject: no better than on fresh rows, no worse than they must be.
+    train, test = _planted(0, 600, 2.0), _planted(1, 3000, 2.0)
+    fit = PROBES[probe](train[0], train[1], np.arange(600), 2, 0)
+    held_out = mean_recall(fit.held_out.argmax(axis=1) == train[1], train[1])
+    assert fit.held_out.shape == (600, 2)
+    assert held_out == pytest.approx(fit.inner_accuracy)
+    assert held_out == pytest.approx(_accuracy(probe, train, test, 2), abs=0.05)
+
+
+def test_seeds_share_what_does_not_depend_on_them():
+    vectors, codes = _planted(0, 120, 1.0)
+    memo: dict = {}
+    shared = [PROBES["linear"](vectors, codes, np.arange(120), 2, s, memo=memo) for s in (0, 1)]
+    alone = [PROBES["linear"](vectors, codes, np.arange(120), 2, s) for s in (0, 1)]
+    assert shared[0].transform is shared[1].transform
+    for one, two in zip(shared, alone, strict=True):
+        assert one.settings == two.settings
+        assert np.array_equal(one.logits(one.transform(vectors)), two.logits(two.transform(vectors)))
+
+
+def test_many_rows_need_fewer_passes():
+    from auditcore.leakage.probes import EPOCH_GRID, UPDATES, _mlp_grid
+
+    assert {s["epochs"] for s in _mlp_grid(1000)} == set(EPOCH_GRID)
+    assert max(s["epochs"] for s in _mlp_grid(20_000)) * -(-20_000 // 256) <= UPDATES
+    assert max(s["epochs"] for s in _mlp_grid(1_000_000)) == 8
+
+
+def test_a_class_without_rows_is_never_named_by_trees():
+    from auditcore.leakage.trees import Trees
+
+    rng = np.random.default_rng(0)
+    for codes in (np.array([0, 2] * 40), np.array([0, 2, 3] * 40)):
+        model = Trees(rng.normal(size=(len(codes), 3)), codes, 4, 5, 0)
+        logits = model.logits(rng.normal(size=(50, 3)))
+        assert logits.shape == (50, 4)
+        assert set(logits.argmax(axis=1)) <= set(codes)
+
+
+def test_neighbours_vote_by_angle():
+    from auditcore.leakage.neighbours import nearest, votes
+
+    rng = np.random.default_rng(0)
+    train, queries = rng.normal(size=(40, 5)), rng.normal(size=(7, 5))
+    cosine = queries @ train.T / np.linalg.norm(queries, axis=1)[:, None] / np.linalg.norm(train, axis=1)
+    found = nearest(train, queries * 3, 5)
+    assert np.array_equal(found, np.argsort(-cosine, axis=1)[:, :5])
+    p = np.exp(votes(found, np.arange(40) % 4, 4))
+    assert p.sum(axis=1) == pytest.approx(np.ones(7))
+    assert p.min() == pytest.approx(0.25 / 6)
+
+
+def test_the_null_band_of_many_rows_uses_whole_subjects():
+    from auditcore.leakage.permutation import ROWS, _some_subjects
+
+    groups = np.array([f"s{i // 3}" for i in range(9000)])
+    part = Part(np.arange(9000), np.zeros((9000, 1)), np.arange(9000) // 3 % 5, groups)
+    some = _some_subjects(part, np.random.default_rng(0))
+    assert ROWS <= len(some.codes) <= ROWS + 3 * 6
+    assert (np.unique(some.groups, return_counts=True)[1] == 3).all()
+    assert set(some.codes) == set(range(5))
+    few = Part(np.arange(30), np.zeros((30, 1)), np.arange(30) % 5, np.arange(30).astype(str))
+    assert _some_subjects(few, np.random.default_rng(0)) is few
