@@ -243,13 +243,13 @@ def rebound(
 ) -> Rebound | None:
     """Say whether the leak came back after its lowest point; None with fewer than two steps or too few subjects.
 
-    predictions: one attribute, artifact, layer and split; columns step, probe, seed, example_id, group, actual,
-    predicted. Only rows predicted at every step and by every attacker count. The leak of a step is the accuracy (mean
-    per-class recall, seeds averaged) of the strongest attacker. Subjects are dealt into halves, class by class. One
-    half names the lowest step, the highest step after it and the strongest attacker of both; the other half measures
-    the rise between them, and the other way round. `rise` is the mean of both; a half whose lowest step is the last
-    one counts as no rise. The interval resamples subjects within classes and halves. On flat trajectories about 5 %
-    are flagged (12 to 50 % when both are read from the same rows).
+    predictions: one attribute, artifact, layer and split; columns step, probe, seed, example_id, group, actual, and
+    predicted or right (0 to 1, seeds averaged already). Only rows predicted at every step and by every attacker count.
+    The leak of a step is the accuracy (mean per-class recall, seeds averaged) of the strongest attacker. Subjects are
+    dealt into halves, class by class. One half names the lowest step, the highest step after it and the strongest
+    attacker of both; the other half measures the rise between them, and the other way round. `rise` is the mean of
+    both; a half whose lowest step is the last one counts as no rise. The interval resamples subjects within classes
+    and halves. On flat trajectories about 5 % are flagged (12 to 50 % when both are read from the same rows).
     """
     steps, right, codes, groups = _correctness(predictions, attackers)
     n_classes = int(codes.max(initial=-1)) + 1
@@ -279,7 +279,8 @@ def _correctness(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(steps [S], correctness float64 [S, P, n] averaged over seeds, class codes [n], subjects [n])."""
     rows = predictions if attackers is None else predictions[predictions["probe"].isin(list(attackers))]
-    rows = rows.assign(right=(rows["actual"].astype("str") == rows["predicted"].astype("str")).astype(np.float64))
+    if "right" not in rows:
+        rows = rows.assign(right=(rows["actual"].astype("str") == rows["predicted"].astype("str")).astype(np.float64))
     wide = rows.pivot_table(index="example_id", columns=["step", "probe"], values="right", aggfunc="mean")
     wide = wide.dropna(axis=0)
     steps, probes = (wide.columns.get_level_values(i).unique().sort_values() for i in (0, 1))

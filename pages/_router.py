@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from auditcore import store, words
+from auditcore import decisions, store, words
 from pages import _ui as ui
 
 NAVIGATION = {
@@ -19,12 +19,22 @@ NAVIGATION = {
         ("defences.py", "Defences", "defences"),
         ("membership.py", "Remembered rows", "membership"),
     ],
-    "Decide": [("runs.py", "Runs and reports", "runs")],
+    "Decide": [
+        ("frontier.py", "Checkpoint frontier", "frontier"),
+        ("review.py", "Review meeting", "review"),
+        ("runs.py", "Runs and reports", "runs"),
+    ],
 }
 
 
 # Pages that show runs of some kinds only.
-KINDS_OF_PAGE = {"vectors": ("vectors",), "defences": ("vectors",), "membership": ("membership", "sweep")}
+KINDS_OF_PAGE = {
+    "vectors": ("vectors",),
+    "defences": ("vectors",),
+    "membership": ("membership", "sweep"),
+    "frontier": decisions.KINDS,
+    "review": decisions.KINDS,
+}
 _BOX_KEY, _PAGE_KEY = "_run_box", "_page"
 
 
@@ -95,6 +105,8 @@ def _fit_to(page: str, runs: pd.DataFrame) -> bool:
     asked = st.query_params.get(ui.RUN_KEY) or st.session_state.get(ui.RUN_KEY)
     if before is None and asked:  # a deep link means the run it names
         return False
+    if asked and page == "vectors" and st.query_params.get("step"):  # one checkpoint of a run of checkpoints
+        return False
     fits = runs[runs["kind"].isin(KINDS_OF_PAGE[page]) & (runs["status"] != "broken")]
     fitting = fits["run_id"]
     if fitting.empty or asked in set(fitting):
@@ -122,9 +134,14 @@ def _take_over() -> None:
 
 
 def _short(row) -> str:
-    kind = {"membership": "rows", "vectors": "vectors", "finetune": "fine-tuning", "sweep": "methods"}.get(
-        row.kind, row.kind
-    )
+    kind = {
+        "membership": "rows",
+        "vectors": "vectors",
+        "finetune": "fine-tuning",
+        "surfacelora": "checkpoints",
+        "frontier": "checkpoints",
+        "sweep": "methods",
+    }.get(row.kind, row.kind)
     return kind if row.status == "done" else f"{kind}, {row.status}"
 
 

@@ -53,6 +53,8 @@ KIND_NAMES = {
     "vectors": "Exported vectors",
     "finetune": "Fine-tuning",
     "sweep": "Fine-tuning methods",
+    "surfacelora": "Checkpoints",
+    "frontier": "Checkpoints",
 }
 
 

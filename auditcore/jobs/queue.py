@@ -37,6 +37,11 @@ def submit(spec: AnySpec, out: Path | None = None) -> Run:
 def resume(run: Run) -> None:
     """Continue an interrupted, failed or cancelled run in a new worker. Raises RunError when it is done or working."""
     prepare_resume(run)
+    again(run)
+
+
+def again(run: Run) -> None:
+    """Start a worker for a run that is there: it continues with whatever is not finished."""
     run.update(status="queued", queued_at=time.time())
     _spawn(run)
 

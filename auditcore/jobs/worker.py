@@ -22,7 +22,7 @@ _PACKAGES = ("torch", "transformers", "peft", "scikit-learn", "numpy", "duckdb",
 
 def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
     """Run every stage that is not finished yet. Raises AuditError (the run says `failed`) or Cancelled."""
-    from auditcore.jobs import finetune, membership, sweep, vectors
+    from auditcore.jobs import finetune, lock, membership, reveal, sweep, vectors
 
     pipelines = {
         "membership": membership.audit,
@@ -40,7 +40,8 @@ def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
                 os.environ.setdefault("OMP_NUM_THREADS", str(threads))
                 run.update(status="running", started=store.now(), versions=_versions(), message="", threads=threads)
                 context.spec = plain_data(spec)
-                pipelines[spec.kind](context)
+                # A choice is locked when its run is done: all that is left to do is to read the test rows.
+                (reveal.work if lock.pending(run) else pipelines[spec.kind])(context)
                 run.update(status="done", finished=store.now(), message="")
         except (Cancelled, KeyboardInterrupt):
             run.update(status="cancelled", finished=store.now(), message="Cancelled; what was finished is kept.")

@@ -1,0 +1,169 @@
+"""Runs that trained or compared checkpoints in; what is declared, chosen by the rule, locked and decided out.
+
+Pages, command line, report and jobs all ask here, so that all of them speak of the same choice. No torch, no streamlit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from auditcore import frontier, records
+from auditcore.errors import RunError, SpecError
+from auditcore.frontier import Declaration, Rebound, Selection
+from auditcore.spec import ARTIFACTS
+from auditcore.store import Run
+
+KINDS = ("surfacelora", "frontier")
+Read = Callable[[Run, str], pd.DataFrame]
+
+
+def read_table(run: Run, table: str) -> pd.DataFrame:
+    """Read a whole table (pages pass a cached reader instead)."""
+    return run.read(table)
+
+
+def has_checkpoints(run: Run) -> bool:
+    """True for a run of checkpoints that has measured at least one."""
+    return run.kind in KINDS and run.has("checkpoints")
+
+
+def default_declaration(spec: dict[str, Any]) -> Declaration:
+    """What a spec declares by itself: its budget, every label, the targeted (else every) artifact, every probe."""
+    label = spec["data"]["roles"].get("label", [])
+    return Declaration(
+        budget=float(spec["budget"]),
+        attributes=(label,) if isinstance(label, str) else tuple(label),
+        artifacts=tuple(spec.get("targets") or spec["audit"]),
+        attackers=tuple(spec["probes"]),
+        seeds=tuple(spec["seeds"]),
+        select_on=spec.get("select_on") or "point",
+    )
+
+
+def declared(run: Run) -> Declaration:
+    """What holds for this run: what was locked, else what was declared last, else what its spec says."""
+    record = locked(run) or records.latest(run, "declaration")
+    if record is not None:
+        return Declaration.read(record["content"]["declaration"])
+    return default_declaration(run.manifest["spec"])
+
+
+def locked(run: Run) -> dict[str, Any] | None:
+    """The record that locked the choice of this run, or None."""
+    found = records.read(run, "lock")
+    return found[0] if found else None
+
+
+def revealed(run: Run) -> dict[str, Any] | None:
+    """The record of what the test rows said, or None."""
+    found = records.read(run, "reveal")
+    return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Checkpoints of one run or several, under one declaration. Numbers are those of the selection split."""
+
+    runs: tuple[Run, ...]
+    table: pd.DataFrame  # `checkpoints` of all of them
+    declaration: Declaration
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """`frontier.points` with a column `pareto`, within each attribute, artifact and layer; trained ones only."""
+        found = frontier.points(self.table, self.declaration.attackers)
+        trained = found[~frontier.is_base(found)]
+        inside = pd.Series(False, index=found.index)
+        for _, cell in trained.groupby(["attribute", "artifact", "layer"], dropna=False, sort=False):
+            inside[cell.index] = frontier.pareto(cell["gap"].to_numpy(), cell["rougeL"].to_numpy())
+        return found.assign(pareto=inside)
+
+    @cached_property
+    def candidates(self) -> pd.DataFrame:
+        """One row per trained checkpoint: the largest declared leak. Raises SpecError for what was never audited."""
+        found = frontier.judged(self.table, self.declaration)
+        return found[~frontier.is_base(found)].reset_index(drop=True)
+
+    @cached_property
+    def selection(self) -> Selection:
+        """What the rule chooses among all candidates."""
+        return frontier.select(self.candidates, self.declaration.budget, self.declaration.select_on)
+
+    @cached_property
+    def anchors(self) -> pd.DataFrame:
+        """Base model and utility-only LoRA, per attribute, artifact and layer."""
+        return frontier.anchors(self.points)
+
+    @property
+    def at(self) -> dict[str, Any] | None:
+        """The chosen checkpoint, else the nearest: the row that a picture marks."""
+        return self.selection.chosen or self.selection.nearest
+
+    def point(self, run_id: str, step: int, attribute: str, artifact: str) -> dict[str, Any] | None:
+        """One checkpoint on one artifact, as a row of `points`; None when it was not measured."""
+        rows = self.points
+        mine = rows[
+            (rows["run_id"] == run_id) & (rows["step"] == step) & (rows["attribute"] == attribute)
+            & (rows["artifact"] == artifact)
+        ]  # fmt: skip
+        return {str(k): v for k, v in mine.iloc[0].to_dict().items()} if len(mine) else None
+
+    def artifacts(self) -> list[str]:
+        """Artifacts in the order to show them: declared first, then as the spec names them."""
+        found = [str(a) for a in self.points["artifact"].unique()]
+        order = [*self.declaration.artifacts, *ARTIFACTS]
+        return sorted(found, key=lambda a: order.index(a) if a in order else len(order))
+
+
+def view(runs: Sequence[Run], declaration: Declaration | None = None, read: Read = read_table) -> Frontier:
+    """Put the checkpoints of `runs` under one declaration, by default the first run's.
+
+    Raises RunError when a run has no checkpoints or the runs do not speak of the same test rows.
+    """
+    if not runs:
+        raise RunError("Name at least one run.")
+    tables = []
+    for run in runs:
+        if not has_checkpoints(run):
+            raise RunError(f"Run {run.id} has no measured checkpoint.")
+        # A folder may be renamed; the name in the address is the folder's.
+        tables.append(read(run, "checkpoints").assign(run_id=run.id))
+    prints = {(run.manifest.get("fingerprints") or {}).get("data") for run in runs}
+    if len(prints) > 1:
+        raise RunError("These runs were audited on different data; their checkpoints cannot be compared.")
+    table = pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
+    return Frontier(tuple(runs), table, declaration or declared(runs[0]))
+
+
+def rebounds(run: Run, declaration: Declaration, n_boot: int = 2000) -> dict[tuple[str, str], Rebound]:
+    """Rebound of each attribute and artifact of a run, under the declared attackers; absent where none can be told."""
+    if not (run.has("predictions") and run.has("examples")):
+        return {}
+    rows = run.sql(
+        """
+        select p.attribute, p.artifact, p.layer, p.step, p.probe, p.example_id, any_value(p.actual) as actual,
+               any_value(coalesce(e."group", p.example_id)) as "group", avg((p.actual = p.predicted)::double) as "right"
+        from predictions p left join examples e using (example_id)
+        where p.split = ? and p.step > 0 group by all order by all
+        """,
+        [frontier.SELECTION_SPLIT],
+        ["predictions", "examples"],
+    )
+    found = {}
+    for (attribute, artifact, _), cell in rows.groupby(["attribute", "artifact", "layer"], sort=False):
+        one = frontier.rebound(cell, declaration.attackers, n_boot)
+        if one is not None:
+            found[str(attribute), str(artifact)] = one
+    return found
+
+
+def merge(base: Declaration, **changes: Any) -> Declaration:
+    """The declaration with some parts replaced; None leaves a part as it is."""
+    known = {k: v for k, v in changes.items() if v is not None}
+    unknown = [k for k in known if k not in Declaration.__dataclass_fields__]
+    if unknown:
+        raise SpecError(f"'{unknown[0]}' is no part of a declaration.")
+    return Declaration.read({**base.record(), **known})

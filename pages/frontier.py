@@ -1,0 +1,329 @@
+"""Which checkpoint should we ship? In: the chosen run of checkpoints, others beside it. Out: the page."""
+
+import pandas as pd
+import streamlit as st
+
+from auditcore import decisions, findings, records, store, words
+from auditcore.decisions import Frontier
+from auditcore.figures import frontier as figures
+from auditcore.figures import tokens as token_figures
+from auditcore.findings import frontier as say
+from auditcore.frontier import Declaration, Rebound
+from auditcore.store import Run
+from auditcore.words import Strong
+from pages import _frontier_checkpoint, _frontier_lock, _live, _notes
+from pages import _ui as ui
+
+TABLES = ("checkpoints", "predictions", "generations", "training_log", "verdicts")
+ATTRIBUTE_KEY, WITH_KEY = "attribute", "with"
+TITLE = "Checkpoint frontier"
+MOST = 6  # runs drawn together
+
+
+def main() -> None:
+    """Draw the page for the run chosen in the sidebar."""
+    run = ui.current_run()
+    if run is None or run.kind not in decisions.KINDS:
+        _other(run)
+        return
+    if not decisions.has_checkpoints(run):
+        ui.head(TITLE)
+        ui.run_warnings(run)
+        ui.empty("No checkpoint has been measured yet.", "The page fills as the run works; see New audit for progress.")
+        _skipped(run)
+        _live.watch(run, TABLES)
+        return
+    with ui.guard():
+        _draw(run)
+    _live.watch(run, TABLES)
+
+
+def _other(run: Run | None) -> None:
+    ui.head(TITLE)
+    if run is None:
+        ui.empty(
+            "There is no run yet.", "Train with kind surfacelora, or compare a folder of adapters (kind frontier)."
+        )
+        return
+    kind = ui.KIND_NAMES.get(run.kind, run.kind)
+    ui.empty(
+        f"The chosen run answers another question ({kind}).",
+        "Choose a run of checkpoints at the left: kind surfacelora trains them, kind frontier compares a folder.",
+    )
+
+
+def _draw(run: Run) -> None:
+    st.html(token_figures.style())
+    head = st.container()
+    others, attribute = _choose(run)
+    seen = decisions.view([run, *others], decisions.declared(run), ui.read)
+    names = _names([run, *others])
+    with head:
+        _head(run, seen, attribute, names)
+    focus = _tradeoffs(seen, attribute, names)
+    _trajectory(run, seen, attribute)
+    _frontier_checkpoint.draw(seen, attribute, focus, names)
+    _frontier_lock.draw(run, seen, others)
+    _table(seen, attribute, names)
+    _skipped(run)
+    _notes.draw(run)
+
+
+# --- what is compared ---
+
+
+def _choose(run: Run) -> tuple[list[Run], str]:
+    """Other runs beside this one, by id in the address; and the sensitive label."""
+    label = run.manifest["spec"]["data"]["roles"].get("label", [])
+    attributes = [label] if isinstance(label, str) else list(label)
+    found = _comparable(run)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        attribute = attributes[0]
+        if len(attributes) > 1:
+            attribute = st.selectbox("Sensitive label", attributes, key=ATTRIBUTE_KEY, bind="query-params", width=240)
+        chosen: list[str] = []
+        if found:
+            asked = [i for i in str(st.query_params.get(WITH_KEY, "")).split(",") if i in found]
+            chosen = st.multiselect(
+                "Together with", list(found), default=asked[: MOST - 1], max_selections=MOST - 1,
+                key=f"frontier_with_{run.id}", placeholder="other runs on the same data",
+                format_func=lambda i: words.markdown(found[i]), width=520,
+            )  # fmt: skip
+            if chosen:
+                st.query_params[WITH_KEY] = ",".join(chosen)
+            else:
+                st.query_params.pop(WITH_KEY, None)
+    return [store.open_by_id(i) for i in chosen], str(attribute)
+
+
+def _comparable(run: Run) -> dict[str, str]:
+    """Ids and names of other runs of checkpoints on the same data."""
+    runs = store.list_runs()
+    mine = (run.manifest.get("fingerprints") or {}).get("data")
+    found = {}
+    for row in runs[runs["kind"].isin(decisions.KINDS)].to_dict("records"):
+        if row["run_id"] == run.id:
+            continue
+        other = store.open_by_id(str(row["run_id"]))
+        if decisions.has_checkpoints(other) and (other.manifest.get("fingerprints") or {}).get("data") == mine:
+            strength = other.manifest["spec"].get("lambda")
+            found[other.id] = words.shorten(row["name"], 40) + (f" · λ {strength:g}" if strength is not None else "")
+    return found
+
+
+def _names(runs: list[Run]) -> dict[str, str]:
+    """Run id -> the words that tell it apart from the others: lambda, or its name where that does not."""
+    shown = {r.id: r.manifest["spec"].get("lambda") for r in runs}
+    unique = len(set(shown.values())) == len(shown) and None not in shown.values()
+    full = {r.id: words.shorten(str(r.manifest["spec"].get("name") or r.id), 30) for r in runs}
+    return {i: (f"λ {value:g}" if unique else full[i]) for i, value in shown.items()}
+
+
+# --- the finding ---
+
+
+def _head(run: Run, seen: Frontier, attribute: str, names: dict[str, str]) -> None:
+    at, which = seen.at, ""
+    if at is not None and len(seen.runs) > 1:
+        which = names[at["run_id"]]
+    cells = []
+    if at is not None:
+        found = [seen.point(at["run_id"], int(at["step"]), attribute, a) for a in seen.artifacts()]
+        cells = [c for c in found if c is not None and c["artifact"] != "concat"]
+    finding = say.frontier_finding(at, seen.selection, seen.declaration, cells, _plain(seen), which)
+    record = decisions.revealed(run)
+    if record is not None and run.has("verdicts"):
+        name = say.checkpoint_name(record["content"]["chosen"])
+        finding = [*say.reveal_finding(ui.read(run, "verdicts"), name), " On the selection rows: ", *finding]
+    ui.head(TITLE, finding)
+    ui.run_warnings(run)
+    for problem in records.problems(run):
+        ui.notice("error", problem, "The records of this run are not as they were written.")
+    if record is not None and run.has("verdicts"):
+        word = findings.overall(ui.read(run, "verdicts"))
+        body = f"{ui.pill_html(word)} &ensp;bal_test, read once on {words.when(record['time'])}."
+        ui.html(f'<p class="ac-quiet" style="margin-top:.75rem">{body}</p>')
+    else:
+        n = words.count(at["n_subjects"]) if at is not None else words.NONE
+        ui.quiet(f"Every number here comes from bal_val ({n} subjects), which chooses. {say.SEALED}")
+
+
+def _plain(seen: Frontier) -> dict | None:
+    rows = seen.anchors[seen.anchors["anchor"] == figures.PLAIN] if len(seen.anchors) else seen.anchors
+    return rows.iloc[0].to_dict() if len(rows) else None
+
+
+# --- pictures ---
+
+
+def _tradeoffs(seen: Frontier, attribute: str, names: dict[str, str]) -> tuple[str, int] | None:
+    """Small multiples, one per artifact, on the same axes. Returns the checkpoint a reader looks at."""
+    rows = seen.points[(seen.points["attribute"] == attribute)]
+    trained = rows[rows["step"] > 0]
+    missing = int((~trained[["signed_gap", "rougeL"]].astype(float).notna().all(axis=1)).sum())
+    ui.section(
+        "What is kept against what is given away",
+        "One point per checkpoint; bars are 95 % intervals over subjects and summaries, conditional on the probes. "
+        "Click a point to look at that checkpoint below.",
+    )
+    _legend(seen, names)
+    axes = figures.ranges(rows, seen.declaration.budget)
+    artifacts = seen.artifacts()
+    focus = _frontier_checkpoint.focus(seen)
+    columns = st.columns(min(len(artifacts), 3), gap="medium")
+    for place, artifact in enumerate(artifacts):
+        with columns[place % len(columns)]:
+            _tradeoff(seen, trained[trained["artifact"] == artifact], attribute, artifact, axes, focus, names)
+    if missing:
+        ui.notice("warning", f"{words.counted(missing, 'point')} without a finite gap or ROUGE-L not drawn.")
+    return focus
+
+
+def _tradeoff(
+    seen: Frontier, cell: pd.DataFrame, attribute: str, artifact: str, axes, focus, names: dict[str, str]
+) -> None:
+    role = "declared" if artifact in seen.declaration.artifacts else "not declared"
+    at = seen.at
+    marked = seen.point(at["run_id"], int(at["step"]), attribute, artifact) if at is not None else None
+    caption = say.tradeoff_sentence(cell, marked, seen.declaration.budget)
+    ui.chart_title([Strong(words.shorten(artifact, 30)), f", {role}"])
+    which = f"{names[at['run_id']]}, " if at is not None and len(seen.runs) > 1 else ""
+    what = "selected" if seen.selection.chosen is not None else "nearest"
+    anchors = seen.anchors
+    if len(anchors):
+        anchors = anchors[(anchors["attribute"] == attribute) & (anchors["artifact"] == artifact)]
+    fig = figures.tradeoff_figure(
+        cell, anchors, seen.declaration.budget, axes, marked=marked, focus=focus,
+        label=f"{what}, {which}{say.checkpoint_name(at)}" if at is not None else "",
+    )  # fmt: skip
+    alt = (
+        f"ROUGE-L against LeakageGap of {words.counted(len(cell), 'checkpoint')} on {artifact}. {words.plain(caption)}"
+    )
+    key = f"tradeoff_{artifact}"
+    event = ui.chart(fig, key, alt, on_select="rerun", selection_mode="points")
+    _frontier_checkpoint.clicked(key, event)
+    ui.quiet(caption)
+
+
+def _legend(seen: Frontier, names: dict[str, str]) -> None:
+    if len(seen.runs) < 2:
+        return
+    strengths = seen.points.drop_duplicates("run_id").set_index("run_id")["run_lambda"]
+    hues = figures.strength_hues(strengths.tolist())
+    marks = "●■◆▲★⬢"
+    parts = [
+        f'<span style="white-space:nowrap;margin-right:1.25rem"><i class="ac-mark" style="color:'
+        f'{figures.hue_of(strengths.get(i), hues)}">{marks[place % len(marks)]}</i> {words.escape(names[i])}</span>'
+        for place, i in enumerate(sorted(r.id for r in seen.runs))
+    ]
+    ui.html(f'<p class="ac-quiet" style="max-width:none">{"".join(parts)}</p>')
+
+
+def _trajectory(run: Run, seen: Frontier, attribute: str) -> None:
+    """Leak and utility of the chosen run over its steps, rebounds marked."""
+    rows = seen.points[(seen.points["run_id"] == run.id) & (seen.points["attribute"] == attribute)]
+    if rows["step"].nunique() < 2 or run.kind == "frontier":
+        return
+    found = _rebounds(str(run.path), run.version("predictions"), seen.declaration.record())
+    mine = {artifact: r for (a, artifact), r in found.items() if a == attribute}
+    at = seen.selection.chosen
+    step = int(at["step"]) if at is not None and at["run_id"] == run.id else None
+    back = [a for a, r in mine.items() if r.flagged]
+    title = f"The leak of {words.listed(back)} comes back" if back else "While it was trained"
+    ui.section(title, say.REBOUND_RULE)
+    left, right = st.columns([3, 2], gap="large")
+    artifacts = seen.artifacts()
+    with left:
+        ui.chart_title("What the strongest attacker reads, above guessing")
+        fig = figures.leak_figure(rows, artifacts, seen.declaration.budget, mine, step)
+        told = [say.rebound_sentence(mine.get(a), a) for a in artifacts]
+        ui.chart(fig, "leak_steps", f"LeakageGap over steps. {' '.join(words.plain(t) for t in told)}")
+        for sentence in told:
+            ui.quiet(sentence)
+    with right:
+        cell = rows[rows["artifact"] == artifacts[0]]
+        plain = _plain(seen)
+        value = float(plain["rougeL"]) if plain is not None and plain["run_id"] != run.id else None
+        ui.chart_title("ROUGE-L of its summaries")
+        caption = _utility_words(cell)
+        ui.chart(figures.utility_figure(cell, value, step), "utility_steps", f"ROUGE-L over steps. {caption}")
+        ui.quiet(caption)
+
+
+def _utility_words(cell: pd.DataFrame) -> str:
+    known = cell[cell["rougeL"].notna() & (cell["step"] > 0)].sort_values("step")
+    if known.empty:
+        return "No summaries were measured."
+    best = known.sort_values(["rougeL", "step"], ascending=[False, True]).iloc[0]
+    spread = words.interval(best["rougeL_low"], best["rougeL_high"], 1)
+    return (
+        f"Highest at step {int(best['step'])}: {words.number(best['rougeL'], 1)}, 95 % interval {spread} over "
+        f"summaries; {words.number(known['rougeL'].iloc[-1], 1)} at the end."
+    )
+
+
+@st.cache_data(show_spinner="Looking for rebounds", max_entries=30)
+def _rebounds(path: str, version: str, declaration: dict) -> dict[tuple[str, str], Rebound]:
+    from pathlib import Path
+
+    return decisions.rebounds(Run(Path(path)), Declaration.read(declaration))
+
+
+# --- everything as numbers ---
+
+
+def _table(seen: Frontier, attribute: str, names: dict[str, str]) -> None:
+    rows = seen.points[seen.points["attribute"] == attribute]
+    wide = rows.pivot_table(
+        index=["run_id", "step"], columns="artifact", values="signed_gap", aggfunc="first", sort=False
+    )
+    first = rows.drop_duplicates(["run_id", "step"]).set_index(["run_id", "step"])
+    judged = seen.candidates.set_index(["run_id", "step"])
+    shown = pd.DataFrame(
+        {
+            "run": [names[i] for i, _ in first.index],
+            "checkpoint": [say.checkpoint_name(r) for r in first.reset_index().to_dict("records")],
+            "λ": first["lambda"].to_numpy(dtype=float),
+            "ROUGE-L": first["rougeL"].to_numpy(dtype=float),
+            "ROUGE-L low": first["rougeL_low"].to_numpy(dtype=float),
+            "ROUGE-L high": first["rougeL_high"].to_numpy(dtype=float),
+            **{f"gap {a}": wide[a].reindex(first.index).to_numpy(dtype=float) for a in seen.artifacts()},
+            "declared gap": judged["gap"].reindex(first.index).to_numpy(dtype=float),
+            "declared bound": judged["upper"].reindex(first.index).to_numpy(dtype=float),
+        }
+    )
+    if len(seen.runs) == 1:
+        shown = shown.drop(columns="run")
+    if first["ez_tpr_at_1pct"].notna().any():
+        shown["rows found at 1 %"] = first["ez_tpr_at_1pct"].to_numpy(dtype=float)
+    ui.section(
+        "Every checkpoint", "Gaps of the strongest declared attacker on bal_val; bound: end of its 90 % interval."
+    )
+    numbers = {
+        c: st.column_config.NumberColumn(format="%.1f" if "ROUGE" in c else "%.3f")
+        for c in shown.columns
+        if c not in ("run", "checkpoint", "λ")
+    }
+    ui.table(shown, "checkpoint_table", "every checkpoint with its gaps and ROUGE-L", column_config=numbers)
+    ui.download_csv(shown, "checkpoints.csv", "checkpoints_csv")
+
+
+def _skipped(run: Run) -> None:
+    """Checkpoints that were found but could not be measured, with the reason."""
+    skipped = _frontier_checkpoint.skipped(run)
+    if skipped.empty:
+        return
+    ui.section(
+        f"{words.counted(len(skipped), 'checkpoint')} left out",
+        "They stand in the folder but could not be measured; nothing of them is in the pictures above.",
+    )
+    head = '<tr><th scope="col">checkpoint</th><th scope="col">why</th></tr>'
+    body = "".join(
+        f'<tr><th scope="row">{words.isolated(words.shorten(r["checkpoint"], 60))}</th>'
+        f"<td>{words.isolated(r['reason'])}</td></tr>"
+        for r in skipped.to_dict("records")
+    )
+    ui.html(f'<div class="ac-scroll"><table class="ac-table"><thead>{head}</thead><tbody>{body}</tbody></table></div>')
+
+
+main()

@@ -1,0 +1,96 @@
+"""Figures of the page Checkpoint frontier: every checkpoint with its intervals, and the marked one marked."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from auditcore import frontier
+from auditcore.figures import frontier as figures
+from auditcore.findings import frontier as say
+from auditcore.frontier import Rebound, Selection
+from tests.fake_checkpoints import checkpoints_table
+
+GAPS = {("lasttok", "linear"): [0.4, 0.2, 0.02], ("meanpool", "linear"): [0.41, 0.4, 0.42]}
+
+
+@pytest.fixture
+def points() -> pd.DataFrame:
+    plain = checkpoints_table(GAPS, [15, 40, 52], run_id="plain", strength=0.0)
+    found = frontier.points(pd.concat([checkpoints_table(GAPS, [15, 40, 50], run_id="two"), plain]))
+    return found.assign(pareto=[i % 2 == 0 for i in range(len(found))])
+
+
+def drawn(points: pd.DataFrame, **options):
+    cell = points[(points["artifact"] == "lasttok") & (points["step"] > 0)]
+    anchors = frontier.anchors(points)
+    anchors = anchors[anchors["artifact"] == "lasttok"]
+    return figures.tradeoff_figure(cell, anchors, 0.025, figures.ranges(points, 0.025), **options)
+
+
+def test_one_point_per_checkpoint_with_both_intervals_and_its_address(points) -> None:
+    fig = drawn(points, marked=points.iloc[0].to_dict(), label="selected, <b>", focus=("two", 50))
+    marked = [t for t in fig.data if t.customdata is not None and t.error_x.array is not None]
+    pairs = [(row[0], int(row[1])) for t in marked for row in t.customdata]
+    assert sorted(pairs) == [("plain", 50), ("plain", 100), ("two", 50), ("two", 100)]
+    for trace in marked:
+        assert len(trace.error_y.array) == len(trace.x) == len(trace.error_x.arrayminus)
+    text = json.dumps(fig.to_plotly_json(), default=str)
+    assert "selected, &lt;b&gt;" in text
+    assert "base model, ROUGE-L 15" in text  # outside the axes of trained checkpoints, at its edge
+    assert "utility-only LoRA" in text
+    assert "budget" in text
+
+
+def test_artifacts_share_their_axes_and_missing_values_do_not_stop_a_picture(points) -> None:
+    broken = points.assign(rougeL=np.where(points["step"] == 50, np.nan, points["rougeL"]))
+    (x0, x1), (y0, y1) = figures.ranges(broken, 0.025)
+    assert x0 < -0.025 < 0.42 < x1
+    assert y0 < 50 < y1
+    assert drawn(broken, focus=("two", 50)) is not None
+    assert figures.ranges(points.assign(rougeL=np.nan, rougeL_low=np.nan, rougeL_high=np.nan), 0.0)[1][1] > 0
+
+
+def test_colours_follow_lambda_and_repeat_for_none() -> None:
+    hues = figures.strength_hues([0.0, 4.0, 0.5, float("nan")])
+    assert hues[0.0] == figures.theme.QUIET
+    assert hues[0.5] != hues[4.0]
+    assert figures.hue_of(float("nan"), hues) == hues[None]
+
+
+def test_a_flagged_rebound_is_drawn_and_others_are_not(points) -> None:
+    mine = points[points["run_id"] == "two"]
+    back = Rebound(50, 100, 0.06, 0.02, 0.1, 500, ((50, 100), (50, 100)))
+    flat = Rebound(50, 100, 0.01, -0.02, 0.04, 500, ((50, 100), (50, 100)))
+    order = ["lasttok", "meanpool"]
+    assert "comes back" in str(figures.leak_figure(mine, order, 0.025, {"lasttok": back}, 50).to_plotly_json())
+    assert "comes back" not in str(figures.leak_figure(mine, order, 0.025, {"lasttok": flat}).to_plotly_json())
+    assert "utility-only" in str(figures.utility_figure(mine, 51.0, 50).to_plotly_json())
+
+
+def test_sentences_name_the_choice_the_interval_and_what_is_missing() -> None:
+    frame = pd.DataFrame(
+        {"run_id": "r", "step": [50, 100], "gap": [0.01, 0.3], "upper": [0.03, 0.33], "rougeL": [50.0, 51.0]}
+    )
+    declaration = frontier.Declaration(0.025, ("race",), ("lasttok",), ("linear",))
+    found = frontier.select(frame, 0.025)
+    assert "1 qualify; step 50 is chosen (gap 0.010, bound 0.030, ROUGE-L 50.0)" in "".join(
+        say.selection_sentence(found, declaration)
+    )
+    none = frontier.select(frame, 0.001)
+    assert "None qualifies; step 50 comes nearest" in "".join(say.selection_sentence(none, declaration))
+    nothing = Selection(None, None, 2, 0, 2)
+    assert "2 checkpoints left out" in "".join(say.selection_sentence(nothing, declaration))
+    assert "too few" in "".join(say.rebound_sentence(None, "lasttok"))
+    last = Rebound(100, 100, 0.0, 0.0, 0.0, 500, ((100, 100), (100, 100)))
+    assert "nothing came back" in "".join(say.rebound_sentence(last, "lasttok"))
+    at = {"run_id": "r", "step": 50, "gap": 0.01, "upper": 0.03, "rougeL": 50.0}
+    cell = {"artifact": "lasttok", "attribute": "race", "accuracy": 0.21, "chance": 0.2}
+    assert "1.0 below utility-only LoRA" in "".join(
+        say.frontier_finding(at, found, declaration, [cell], {"rougeL": 51.0})
+    )
+    assert "no less than utility-only" in "".join(
+        say.frontier_finding(at, found, declaration, [cell], {"rougeL": 49.0})
+    )
+    assert "No checkpoint can be judged" in "".join(say.frontier_finding(None, nothing, declaration, [], None))
