@@ -16,22 +16,30 @@ from auditcore.store import Run
 from pages import _ui as ui
 
 WHERE = "p.attribute = ? and p.artifact = ? and p.layer = ? and p.probe = ? and p.split = ? and p.defence = ?"
+OF_STEP = " and p.step = ?"  # a run of checkpoints holds the predictions of each
 
 
-def draw(run: Run, rows: pd.DataFrame, attribute: str, artifact: str, layer: int, split: str) -> None:
-    """Draw confusion, recall, projection and the facts of one artifact, for its strongest probe."""
+def draw(
+    run: Run, rows: pd.DataFrame, attribute: str, artifact: str, layer: int, split: str, step: int | None = None
+) -> None:
+    """Draw confusion, recall, projection and the facts of one artifact, for its strongest probe.
+
+    step: the checkpoint, in a run of several.
+    """
     mine = rows[(rows["artifact"] == artifact) & (rows["layer"] == layer)]
     if mine.empty:
         return
     best = mine.iloc[0]
     meaning = ARTIFACTS.get(artifact, "")
-    where = f"{artifact}, layer {layer}" if run.manifest["spec"].get("model") else artifact
+    spec = run.manifest["spec"]
+    where = f"{artifact}, layer {layer}" if spec.get("model") or spec.get("checkpoints") else artifact
     ui.section(
         where,
         f"{meaning[:1].upper()}{meaning[1:]}. Shown: the {best['probe']} probe, the stronger.",
     )
     if run.has("predictions"):
-        key = (attribute, artifact, layer, str(best["probe"]), split, str(best["defence"]))
+        key: tuple = (attribute, artifact, layer, str(best["probe"]), split, str(best["defence"]))
+        key += () if step is None else (step,)
         _who(run, key, best)
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -70,8 +78,9 @@ def _matrix(cells: pd.DataFrame) -> pd.DataFrame:
 
 @st.cache_data(show_spinner=False, max_entries=60)
 def _cells(path: str, version: str, key: tuple) -> pd.DataFrame:
+    where = WHERE + OF_STEP * (len(key) > 6)
     query = f"""
-        with mine as (select * from predictions p where {WHERE})
+        with mine as (select * from predictions p where {where})
         select actual::varchar as actual, predicted::varchar as predicted,
                count(*)::double / (select count(distinct seed) from mine) as n
         from mine group by 1, 2
@@ -81,11 +90,12 @@ def _cells(path: str, version: str, key: tuple) -> pd.DataFrame:
 
 @st.cache_data(show_spinner=False, max_entries=60)
 def _recalls(path: str, version: str, key: tuple) -> pd.DataFrame:
+    where = WHERE + OF_STEP * (len(key) > 6)
     query = f"""
         select p.actual::varchar as name, avg((p.actual = p.predicted)::double) as recall,
                count(distinct coalesce(e."group"::varchar, p.example_id)) as n
         from predictions p left join examples e on e.example_id = p.example_id
-        where {WHERE} group by 1 order by 1
+        where {where} group by 1 order by 1
     """
     return Run(Path(path)).sql(query, list(key), ["predictions", "examples"])
 
@@ -160,7 +170,8 @@ def _facts(run: Run, best: pd.Series) -> None:
     ui.chart_title("What stands behind these numbers")
     spec = run.manifest["spec"]
     prints = run.manifest.get("fingerprints") or {}
-    model = (spec.get("model") or {}).get("source") or "vectors from a file"
+    model = (spec.get("model") or {}).get("source") or (spec.get("checkpoints") or {}).get("base")
+    model = model or "vectors from a file"
     pairs = [
         ("test subjects", words.count(best["n_subjects"])),
         ("rows to test on", words.count(best["n_eval"])),

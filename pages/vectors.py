@@ -5,16 +5,17 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from auditcore import findings, words
+from auditcore import decisions, findings, words
 from auditcore.figures import tables as html_tables
 from auditcore.figures import tokens as token_figures
 from auditcore.figures import vectors as figures
+from auditcore.findings.frontier import SEALED, checkpoint_name
 from auditcore.store import Run
 from pages import _live, _notes, _vectors_one
 from pages import _ui as ui
 
 TABLES = ("examples", "probe_metrics", "predictions", "verdicts")
-ATTRIBUTE_KEY, ARTIFACT_KEY, LAYER_KEY = "attribute", "artifact", "layer"
+ATTRIBUTE_KEY, ARTIFACT_KEY, LAYER_KEY, STEP_KEY = "attribute", "artifact", "layer", "step"
 SPLITS = ("bal_test", "bal_val")
 
 
@@ -32,6 +33,10 @@ class Choice:
 def main() -> None:
     """Draw the page for the run chosen in the sidebar."""
     run = ui.current_run()
+    if run is not None and decisions.has_checkpoints(run):
+        step = _step(run)
+        _draw(run, ui.read(run, "checkpoints", where="step = ?", params=[step]), step)
+        return
     if run is None or run.kind != "vectors":
         _other(run)
         return
@@ -44,6 +49,27 @@ def main() -> None:
         ui.empty("No probe has finished yet.", "The page fills as the run works; its progress stands on New audit.")
         _live.watch(run, TABLES)
         return
+    _draw(run, metrics)
+
+
+def _step(run: Run) -> int:
+    """Which checkpoint of a run of checkpoints? In the address as ?step=."""
+    names = {str(int(r["step"])): r for r in ui.read(run, "checkpoints").drop_duplicates("step").to_dict("records")}
+    marked = [step for step, row in names.items() if row.get("selected") is True]
+    # By hand: a bound choice would put its label into the address, not the step.
+    asked = str(st.query_params.get(STEP_KEY, ""))
+    start = asked if asked in names else (marked or list(names))[-1]
+    chosen = st.selectbox(
+        "Checkpoint", list(names), index=list(names).index(start), key=f"vectors_step_{run.id}", width=240,
+        format_func=lambda s: words.markdown(checkpoint_name(names[s])),
+    )  # fmt: skip
+    st.query_params[STEP_KEY] = str(chosen)
+    return int(chosen)
+
+
+def _draw(run: Run, metrics: pd.DataFrame, step: int | None = None) -> None:
+    """Draw everything that is known. step: the checkpoint, in a run of several."""
+    spec = run.manifest["spec"]
     head = st.container()
     choice = _choose(metrics, float(spec["budget"]))
     with head:
@@ -52,14 +78,17 @@ def main() -> None:
         ui.run_warnings(run)
         if run.has("verdicts"):
             _verdict(ui.read(run, "verdicts"), choice)
-        if choice.split != "bal_test":
+        if choice.split != "bal_test" and step is not None:
+            ui.quiet(f"Of this checkpoint bal_val is known, which chooses. {SEALED}")
+            ui.page_link("frontier.py", "All checkpoints of this run", run.id)
+        elif choice.split != "bal_test":
             ui.notice(
                 "warning", "The reserved test rows were not evaluated; these numbers come from the selection split."
             )
     st.html(token_figures.style())
     rows = _attackers(metrics, choice)
     power_place = _compare(rows, choice, spec)
-    _vectors_one.draw(run, rows, choice.attribute, choice.artifact, choice.layer, choice.split)
+    _vectors_one.draw(run, rows, choice.attribute, choice.artifact, choice.layer, choice.split, step)
     _notes.draw(run)
     with power_place:
         _power(rows, choice, spec)

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from auditcore import store
+from auditcore.jobs import sealed
 from auditcore.store import Run, create_run
 from tests.fake_checkpoints import checkpoints_table, step_predictions
 from tests.fake_parts import HOSTILE, NOTE, progress
@@ -45,14 +47,13 @@ def surfacelora_run(
     attribute = "$x$ <img src=x>" if hostile else attribute
     run = create_run(_spec(name or (HOSTILE[0] if hostile else out.name), kind, strength, attribute), out)
     labels = np.array(list("ABCDE"))
-    total = rows + 50  # the last ones are test rows, of which nothing is known
     examples = pd.DataFrame(
         {
-            "example_id": [f"N{i}" for i in range(total)],
-            "group": [f"S{i}" for i in range(total)],
-            "split": np.where(np.arange(total) < rows, "bal_val", "bal_test"),
-            "member": pd.array([pd.NA] * total, dtype="boolean"),
-            attribute: labels[np.arange(total) % 5],
+            "example_id": [f"N{i}" for i in range(rows)],
+            "group": [f"S{i}" for i in range(rows)],
+            "split": "bal_val",
+            "member": pd.array([pd.NA] * rows, dtype="boolean"),
+            attribute: labels[np.arange(rows) % 5],
             "n_tokens": 300,
             "truncated": False,
         }
@@ -68,6 +69,8 @@ def surfacelora_run(
         finished_stages=["rows"],
     )
     run.write("examples", examples)
+    test = {"example_id": [f"T{i}" for i in range(50)], "print": [f"{i:064d}" for i in range(50)]}
+    store.write_parquet(sealed.file_of(run), pd.DataFrame(test).assign(data="0" * 64, run=str(run.path)))
     if stages:
         count = STEPS if stages > 2 else 3
         table, predictions = _measured(run.id, rng, strength, leak, rebounds, attribute, rows, count)

@@ -15,7 +15,7 @@ import pandas as pd
 from auditcore import decisions, records
 from auditcore.errors import RunError
 from auditcore.frontier import Declaration, Selection
-from auditcore.jobs.sealed import TEST
+from auditcore.jobs.sealed import sealed_rows
 from auditcore.store import Run, open_run
 
 
@@ -72,8 +72,8 @@ def _require_ready(runs: Sequence[Run]) -> None:
             )
         if decisions.locked(one) is not None:
             raise RunError(f"Run {one.id} is locked already; its checkpoints cannot be chosen from again.")
-        if not one.read("examples", ["split"], "split = ?", [TEST], limit=1).shape[0]:
-            raise RunError(f"Run {one.id} has no bal_test rows; there is nothing to reveal.")
+        if sealed_rows(one).empty:
+            raise RunError(f"Run {one.id} has sealed no bal_test rows here; there is nothing to reveal.")
 
 
 def _again(run: Run, before: dict[str, Any], declaration: Declaration, content: dict[str, Any], by: str) -> Locked:

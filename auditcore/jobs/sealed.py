@@ -50,8 +50,19 @@ def seal(run: Run, dataset: Any) -> str:
             "run": str(run.path.absolute()),
         }
     )
-    store.write_parquet(_folder() / f"{run.id}-{_hash(str(run.path.absolute()))[:12]}.parquet", frame)
+    store.write_parquet(file_of(run), frame)
     return split_key(frame["print"].tolist())
+
+
+def file_of(run: Run) -> Path:
+    """Where the rows that `run` sealed are listed: columns example_id, print, data (sha256), run (folder)."""
+    return _folder() / f"{run.id}-{_hash(str(run.path.absolute()))[:12]}.parquet"
+
+
+def sealed_rows(run: Run) -> pd.DataFrame:
+    """The rows that `run` sealed, opened since or not; none where it never did."""
+    path = file_of(run)
+    return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=["example_id", "print", "data", "run"])
 
 
 def require_open(dataset: Any, positions: np.ndarray | None = None, own: Run | None = None) -> None:

@@ -163,3 +163,18 @@ def test_a_run_of_another_kind_or_none_says_what_to_do(home, open_page: Callable
     assert "There is no run yet" in words_of(open_page("frontier.py"))
     vectors_run(home / "v", rows=60)
     assert "answers another question" in words_of(open_page("frontier.py", run="v"))
+
+
+def test_the_vectors_page_shows_one_checkpoint_and_says_that_the_test_rows_are_sealed(
+    home, open_page: Callable
+) -> None:
+    surfacelora_run(home / "one", leak=0.005)
+    app = open_page("vectors.py", run="one", step="100", artifact="meanpool")
+    text = words_of(app)
+    assert app.selectbox(key="vectors_step_one").value == "100"
+    assert "<h2>meanpool, layer 30</h2>" in text
+    assert "stay sealed" in text
+    assert "Who is taken for whom" in text
+    app.selectbox(key="vectors_step_one").set_value("400").run()
+    assert words_of(app) != text
+    assert open_page("vectors.py", run="one", step="<b>").selectbox(key="vectors_step_one").value == "400"
