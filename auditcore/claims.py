@@ -96,25 +96,46 @@ def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str
         what, origin = "the given vectors", f" ({shorten(spec['vectors']['path'])})"
     subjects = f", {counted(int(verdicts['n_subjects'].max()), 'test subject')}" if _any(verdicts, "n_subjects") else ""
     probes, seeds = listed(spec["probes"]), counted(len(spec["seeds"]), "seed")
-    defences = [d for d in spec.get("defences", []) if d != "none"]
-    behind = f" as they are and behind {listed(defences)} (fitted on other subjects, for the label read)"
+    declared = verdicts["defence"].dropna().unique() if _any(verdicts, "defence") else spec.get("defences", [])
+    defences = [str(d) for d in declared if d != "none"]
+    behind = f" as they are and behind {listed(defences)} (erasers fitted on other subjects, for the label read)"
     audited = (
         f"Sensitive label {listed(labels)}, read from {what}{origin}{behind if defences else ''}, on {_data(manifest)}"
         f"{subjects}, by the probes {probes} ({seeds}): {_lines(verdicts, 'LeakageGap')}."
+        f"{_written(manifest)}"
     )
     left = [a for a in ARTIFACTS if a not in spec["artifacts"]] if spec.get("model") else []
     probes_left = [p for p in PROBES if p not in spec["probes"]]
-    untried = [d for d in DEFENCES if d not in spec.get("defences", [])] if defences else []
+    untried = [d for d in DEFENCES if d not in (*spec.get("defences", []), "none")] if defences else []
     not_audited = (
         "Not audited: "
         + (f"the artifacts {listed(left)}; " if left else "")
         + (f"the probes {listed(probes_left)}; " if probes_left else "")
         + (f"the defences {listed(untried)}; " if untried else "")
         + ("what a defence fitted for one label leaves of another; " if defences else "")
-        + "other layers, checkpoints, templates and attributes; the generated text; attackers stronger than these "
+        + "other layers, checkpoints, templates and attributes; "
+        + ("" if manifest.get("generated") else "the generated text; ")
+        + "attackers stronger than these "
         "probes or holding other data about the same people; populations unlike this one."
     )
     return audited, not_audited
+
+
+def _written(manifest: dict[str, Any]) -> str:
+    """What readers of the generated text found, after the sentence on vectors; "" when nothing was generated."""
+    found = manifest.get("generated")
+    if not found:
+        return ""
+    phrases = []
+    for line in found["readings"]:
+        behind = f" behind {line['defence']}" if line["defence"] != "none" else ""
+        ends = interval(line["signed_low90"], line["signed_high90"])
+        gap = f"{signed(line['signed_gap'])} (90 % interval {ends})"
+        phrases.append(f"{line['attribute']} in the generated text by {line['attacker']}{behind} {gap}")
+    rows = counted(found["rows"], "test row")
+    return (
+        f" Also what it writes from {rows} was read too, cross-validated by subject: {'; '.join(phrases) or 'nothing'}."
+    )
 
 
 def _lines(verdicts: pd.DataFrame, quantity: str) -> str:

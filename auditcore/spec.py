@@ -5,6 +5,7 @@ name listed here to one function.
 """
 
 import json
+import re
 import string
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,6 +33,7 @@ PROBES = {
 }
 DEFENCES = {
     "none": "the vectors as they are exported",
+    "prompt": "neutrality directives in front of the prompt, each an artifact of its own",
     "pca": "the directions in which the classes' means differ removed",
     "pca_vectors": "the widest directions of the vectors removed, whatever the label (Mu & Viswanath 2018)",
     "inlp": "iterative null-space projection of logistic regressions (arXiv 2004.07667)",
@@ -372,6 +374,14 @@ class DefenceSpec(_Model):
         return value
 
 
+class GenerateSpec(_Model):
+    """Summaries that the model writes, to be read by attackers too: of how many test rows, how long."""
+
+    rows: int = Field(default=200, ge=20)  # at most; whole subjects, the first label's classes equally frequent
+    max_new_tokens: int = Field(default=96, ge=1)
+    embed: bool = True  # read vectors of the texts too, made by the audited model
+
+
 class VectorsSpec(_Audit):
     """What can be inferred from the exported vectors?"""
 
@@ -385,6 +395,9 @@ class VectorsSpec(_Audit):
     probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
     defences: list[str] = Field(default_factory=lambda: ["none"], min_length=1)
     defence_options: DefenceSpec = Field(default_factory=DefenceSpec)
+    directives: dict[str, str] | None = None  # of the defence `prompt`: name -> text; None: the three shipped ones
+    meta_terms: list[str] | None = None  # words of directives that no summary should hold; None: the list shipped
+    generate: GenerateSpec | None = None
     seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     budget: float = Field(default=0.025, gt=0, lt=1)
     permutations: int = Field(default=199, ge=19)
@@ -412,6 +425,26 @@ class VectorsSpec(_Audit):
     @classmethod
     def _defences(cls, value: list[str]) -> list[str]:
         return _known("defence", value, DEFENCES)
+
+    @field_validator("directives")
+    @classmethod
+    def _directives(cls, value: dict[str, str] | None) -> dict[str, str] | None:
+        for name, text in (value or {}).items():
+            if not re.fullmatch(r"[a-z][a-z0-9_-]{0,29}", name):
+                raise ValueError(f"directive '{name}': names are lower-case letters, digits, - and _, at most 30")
+            if not text.strip():
+                raise ValueError(f"directive '{name}' is empty")
+        if value == {}:
+            raise ValueError("no directive is named; leave directives out to have the shipped ones")
+        return value
+
+    @model_validator(mode="after")
+    def _texts(self) -> "VectorsSpec":
+        if self.model is None and "prompt" in self.defences:
+            raise ValueError("defence 'prompt' changes what a model reads: it needs a model, not a file of vectors")
+        if self.model is None and self.generate is not None:
+            raise ValueError("generate: summaries are written by a model, and none is named")
+        return self
 
     @model_validator(mode="after")
     def _source(self) -> "VectorsSpec":

@@ -16,7 +16,14 @@ FIT = "defence_fit"
 
 def needs_fit(spec: VectorsSpec) -> bool:
     """True when a defence is fitted, so that subjects have to be set aside for it."""
-    return any(name != "none" for name in spec.defences)
+    return any(name not in ("none", "prompt") for name in spec.defences)
+
+
+def measured(spec: VectorsSpec) -> list[str]:
+    """The defences by the names of the tables: each directive of `prompt` is one, as in prompt:neutral."""
+    from auditcore.jobs.prompting import directives
+
+    return [n for name in spec.defences for n in (directives(spec) if name == "prompt" else [name])]
 
 
 def fit_rows(frame: pd.DataFrame, attribute: str) -> np.ndarray:
@@ -29,18 +36,30 @@ def fit_rows(frame: pd.DataFrame, attribute: str) -> np.ndarray:
 
 
 class Defended:
-    """Vectors of one artifact, layer and attribute behind one defence; fitted when they are first asked for."""
+    """Vectors of one artifact, layer and attribute behind one defence; fitted when they are first asked for.
+
+    directed: the vectors behind a directive, which are made and not fitted; None otherwise.
+    """
 
     def __init__(
-        self, context: Context, rows: Rows, array: np.ndarray, evaluated: dict[str, np.ndarray], where: dict[str, Any]
+        self,
+        context: Context,
+        rows: Rows,
+        array: np.ndarray,
+        evaluated: dict[str, np.ndarray],
+        where: dict[str, Any],
+        directed: np.ndarray | None = None,
     ):
         self.context, self.rows, self.plain, self.evaluated, self.where = context, rows, array, evaluated, where
+        self.directed = directed
 
     @cached_property
     def fitted(self) -> Any:
         """`leakage.erasure.Protected`; what had to be left out is noted."""
-        from auditcore.leakage.erasure import Options, protect
+        from auditcore.leakage.erasure import Defence, Options, Protected, protect
 
+        if self.directed is not None:
+            return Protected(self.directed, Defence(self.where["defence"], 0), 0, 0, [])
         spec, where = self.context.spec, self.where
         assert isinstance(spec, VectorsSpec)
         options = Options(**spec.defence_options.model_dump(exclude={"fit_on"}))
@@ -93,6 +112,8 @@ class Defended:
                     "settings": json.dumps(fitted.defence.settings),
                 }
                 for m in utility(self.plain[at], fitted.vectors[at], groups, spec.n_boot, spec.seed)
+                # Vectors of another prompt lie elsewhere: their distance to the old ones is no loss of variance.
+                if self.directed is None or m.measure != "variance_kept"
             ]
             append(self.context, "defence_costs", pd.DataFrame(lines), where)
 
@@ -112,7 +133,7 @@ def write_effects(context: Context) -> None:
 
     spec, run = context.spec, context.run
     assert isinstance(spec, VectorsSpec)
-    if "none" not in spec.defences or len(spec.defences) == 1:
+    if "none" not in spec.defences or spec.defences == ["none"]:
         return
     examples = run.read("examples", ["example_id", "group"])
     groups = examples.set_index("example_id")["group"]

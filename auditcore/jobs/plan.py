@@ -139,13 +139,25 @@ def plan_here(spec: AnySpec) -> Plan:
     if isinstance(spec, SweepSpec):
         return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
+    from auditcore.jobs.defences import measured
+    from auditcore.jobs.prompting import directives
+
     audited, power, extra = _vectors_power(spec, dataset)
     share = audited / max(rows, 1)
     layers, width = _depth_and_width(spec)
     exported = len(spec.artifacts) * layers
-    fits = exported * max(len(spec.data.labels), 1) * len(spec.defences)
-    seconds = forward * share + 45.0 * fits * len(spec.probes)
-    size = 4 * width * audited * (exported + layers * ("concat" in spec.artifacts))  # concat is twice as wide
+    defences = measured(spec)
+    prompts = 1 + len(directives(spec))  # each directive is read by the model anew
+    fits = exported * max(len(spec.data.labels), 1) * len(defences)
+    seconds = forward * share * prompts + 45.0 * fits * len(spec.probes)
+    size = 4 * width * audited * prompts * (exported + layers * ("concat" in spec.artifacts))  # concat is twice as wide
+    if spec.generate is not None:
+        written = (
+            min(spec.generate.rows, power[0]["n_subjects"] if power else 0) * spec.generate.max_new_tokens * prompts
+        )
+        # One token at a time keeps a machine less busy than a whole text does.
+        seconds += 5 * 2.0 * weights * written / _flops_per_second()
+        notes.append(f"At most {written:,} tokens of summaries are written.")
     return Plan("vectors", audited, int(tokens * share), seconds + 15, size, power, [], notes + extra)
 
 

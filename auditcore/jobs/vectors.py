@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from auditcore import store
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, sealed
 from auditcore.jobs.context import Context
-from auditcore.jobs.defences import FIT, Defended, append, fit_rows, needs_fit, write_effects
+from auditcore.jobs.defences import FIT, Defended, append, fit_rows, measured, needs_fit, write_effects
+from auditcore.jobs.outputs import write_and_read
+from auditcore.jobs.prompting import directed_rows, directed_vectors
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import VectorsSpec
 
@@ -36,6 +39,8 @@ def audit(context: Context) -> None:
     for attribute in spec.data.labels:
         evaluated[attribute], left_out = evaluation_rows(dataset.frame, attribute, spec.seed)
         notes += left_out
+    # A vector is made of the prompt: the text the model should write takes none of its tokens.
+    references, dataset = dataset.target, replace(dataset, target=None)
     tokenizer = load_tokenizer(spec.model.source, spec.model.base) if spec.model else None
     rows = load(context, dataset, tokenizer, more_notes=notes)
     _enter_ledger(context, rows)
@@ -49,14 +54,18 @@ def audit(context: Context) -> None:
             context.record(exported=[[artifact, layer] for artifact, layer in made])
             context.run.write("projection", _projection(spec, rows, _exported(context), evaluated))
     exported = _exported(context)
+    directed = directed_rows(context, rows, tokenizer)
+    made_anew = directed_vectors(context, directed, vectors, _keep)
 
-    for attribute, (artifact, layer), defence in product(spec.data.labels, exported, spec.defences):
+    for attribute, (artifact, layer), defence in product(spec.data.labels, exported, measured(spec)):
         where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence}
-        behind = Defended(context, rows, exported[artifact, layer], evaluated[attribute], where)
+        other = made_anew.get((defence, artifact, layer))
+        behind = Defended(context, rows, exported[artifact, layer], evaluated[attribute], where, other)
         behind.measure_cost()
         for probe in spec.probes:
             _probe(context, rows, behind, evaluated[attribute], probe, where)
 
+    write_and_read(context, rows, directed, references, evaluated[spec.data.labels[0]]["bal_test"])
     if not context.finished("verdicts"):
         with context.stage("verdicts"):
             write_effects(context)

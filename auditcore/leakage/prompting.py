@@ -5,7 +5,7 @@ Meta-term contamination is the share of generated summaries that hold a term of 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -89,13 +89,3 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
     centre, half = (share + z * z / (2 * n)), z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return float(max((centre - half) / scale, 0.0)), float(min((centre + half) / scale, 1.0))
-
-
-def check_directives(directives: Mapping[str, str]) -> str:
-    """Say what is wrong with directives a user wrote; "" when nothing is."""
-    for name, text in directives.items():
-        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,29}", name):
-            return f"directive '{name}': names are lower-case letters, digits, - and _, at most 30."
-        if not text.strip():
-            return f"directive '{name}' is empty."
-    return ""

@@ -63,7 +63,7 @@ def test_row_spaces_agree_with_the_inlp_code(unit):
 
 
 def test_spec_names_one_function_each():
-    assert DEFENCES.keys() == NAMES.keys()
+    assert DEFENCES.keys() == NAMES.keys() - {"prompt"}  # a directive is no map of vectors
 
 
 @pytest.mark.parametrize("name", ERASERS)
