@@ -43,10 +43,11 @@ def main() -> None:
         if asked:
             ui.empty(f"{words.listed(asked)} will be measured after the vectors as they are.")
         else:
+            possible = [d for d in DEFENCES if d not in ("none", *([] if spec.get("model") else ["prompt"]))]
             ui.empty(
                 "Nothing was tried against the leak.",
-                f"Run the same audit with defences: {', '.join(d for d in DEFENCES if d != 'none')}. They are fitted "
-                "on subjects of the split defence_fit, which is dealt when the data has no splits.",
+                f"Run the same audit with defences: {', '.join(possible)}. Those that are fitted need subjects of the "
+                "split defence_fit, which is dealt when the data has no splits.",
             )
         _live.watch(run, TABLES)
         return

@@ -33,7 +33,7 @@ def test_the_address_restores_label_and_artifact(home: Path, open_page) -> None:
 def test_a_run_without_defences_says_how_to_try_some(home: Path, open_page) -> None:
     text = words_of(open_page("defences.py", run=vectors_run(home / "one", rows=200).id))
     assert "no defence was asked for" in text
-    assert "Run the same audit with defences: pca" in text
+    assert "Run the same audit with defences: prompt, pca" in text
 
 
 def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path, open_page) -> None:
