@@ -12,6 +12,7 @@ from auditcore.figures.tables import table_html
 from auditcore.findings import frontier as say
 from auditcore.store import Run
 from auditcore.words import Strong
+from pages import _frontier_choice as choice
 from pages import _ui as ui
 
 FOCUS_KEY, BOX_KEY, SEEN_KEY, AT_KEY = "_frontier_focus", "frontier_checkpoint", "_frontier_clicks", "at"
@@ -20,12 +21,12 @@ SHOWN = 3  # summaries at once
 
 def focus(seen: Frontier) -> tuple[str, int] | None:
     """(run id, step) of the checkpoint looked at: clicked or chosen last, else in the address, else the rule's."""
-    there = _checkpoints(seen)
+    there = choice.checkpoints(seen)
     if not there:
         return None
     wanted = st.session_state.get(FOCUS_KEY)
     if wanted not in there:
-        wanted = _parse(str(st.query_params.get(AT_KEY, "")), seen.runs[0].id)
+        wanted = choice.parse(str(st.query_params.get(AT_KEY, "")), seen.runs[0].id)
     if wanted not in there:
         at = seen.at
         wanted = (str(at["run_id"]), int(at["step"])) if at is not None else there[-1]
@@ -50,21 +51,11 @@ def clicked(key: str, event: Any) -> None:
         st.rerun()
 
 
-def _checkpoints(seen: Frontier) -> list[tuple[str, int]]:
-    pairs = seen.points[["run_id", "step"]].drop_duplicates()
-    return [(str(r), int(s)) for r, s in zip(pairs["run_id"], pairs["step"], strict=True)]
-
-
-def _parse(text: str, run_id: str) -> tuple[str, int] | None:
-    name, _, step = text.rpartition("~")
-    return (name or run_id, int(step)) if step.isdigit() else None
-
-
 def draw(seen: Frontier, attribute: str, looked_at: tuple[str, int] | None, names: dict[str, str]) -> None:
     """Draw the panel of one checkpoint."""
     if looked_at is None:
         return
-    there = _checkpoints(seen)
+    there = choice.checkpoints(seen)
     several = len(seen.runs) > 1
     ui.section("One checkpoint, closely")
     first = seen.points.drop_duplicates(["run_id", "step"]).to_dict("records")
@@ -75,8 +66,7 @@ def draw(seen: Frontier, attribute: str, looked_at: tuple[str, int] | None, name
 
     st.session_state[BOX_KEY] = looked_at
     st.selectbox("Checkpoint", there, format_func=label, key=BOX_KEY, on_change=_take_over, width=320)
-    own = looked_at[0] == seen.runs[0].id
-    st.query_params[AT_KEY] = str(looked_at[1]) if own else f"{looked_at[0]}~{looked_at[1]}"
+    st.query_params[AT_KEY] = choice.address(looked_at, seen.runs[0].id)
     run = next(r for r in seen.runs if r.id == looked_at[0])
     left, right = st.columns([3, 2], gap="large")
     with left:

@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from auditcore import decisions, findings, records, store, words
+from auditcore import decisions, findings, words
 from auditcore.decisions import Frontier
 from auditcore.figures import frontier as figures
 from auditcore.figures import tokens as token_figures
@@ -12,12 +12,11 @@ from auditcore.frontier import Declaration, Rebound
 from auditcore.store import Run
 from auditcore.words import Strong
 from pages import _frontier_checkpoint, _frontier_lock, _live, _notes
+from pages import _frontier_choice as choice
 from pages import _ui as ui
 
 TABLES = ("checkpoints", "predictions", "generations", "training_log", "verdicts")
-ATTRIBUTE_KEY, WITH_KEY = "attribute", "with"
 TITLE = "Checkpoint frontier"
-MOST = 6  # runs drawn together
 
 
 def main() -> None:
@@ -55,9 +54,9 @@ def _other(run: Run | None) -> None:
 def _draw(run: Run) -> None:
     st.html(token_figures.style())
     head = st.container()
-    others, attribute = _choose(run)
+    others, attribute = choice.runs_and_label(run)
     seen = decisions.view([run, *others], decisions.declared(run), ui.read)
-    names = _names([run, *others])
+    names = choice.names([run, *others])
     with head:
         _head(run, seen, attribute, names)
     focus = _tradeoffs(seen, attribute, names)
@@ -67,56 +66,6 @@ def _draw(run: Run) -> None:
     _table(seen, attribute, names)
     _skipped(run)
     _notes.draw(run)
-
-
-# --- what is compared ---
-
-
-def _choose(run: Run) -> tuple[list[Run], str]:
-    """Other runs beside this one, by id in the address; and the sensitive label."""
-    label = run.manifest["spec"]["data"]["roles"].get("label", [])
-    attributes = [label] if isinstance(label, str) else list(label)
-    found = _comparable(run)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        attribute = attributes[0]
-        if len(attributes) > 1:
-            attribute = st.selectbox("Sensitive label", attributes, key=ATTRIBUTE_KEY, bind="query-params", width=240)
-        chosen: list[str] = []
-        if found:
-            asked = [i for i in str(st.query_params.get(WITH_KEY, "")).split(",") if i in found]
-            chosen = st.multiselect(
-                "Together with", list(found), default=asked[: MOST - 1], max_selections=MOST - 1,
-                key=f"frontier_with_{run.id}", placeholder="other runs on the same data",
-                format_func=lambda i: words.markdown(found[i]), width=520,
-            )  # fmt: skip
-            if chosen:
-                st.query_params[WITH_KEY] = ",".join(chosen)
-            else:
-                st.query_params.pop(WITH_KEY, None)
-    return [store.open_by_id(i) for i in chosen], str(attribute)
-
-
-def _comparable(run: Run) -> dict[str, str]:
-    """Ids and names of other runs of checkpoints on the same data."""
-    runs = store.list_runs()
-    mine = (run.manifest.get("fingerprints") or {}).get("data")
-    found = {}
-    for row in runs[runs["kind"].isin(decisions.KINDS)].to_dict("records"):
-        if row["run_id"] == run.id:
-            continue
-        other = store.open_by_id(str(row["run_id"]))
-        if decisions.has_checkpoints(other) and (other.manifest.get("fingerprints") or {}).get("data") == mine:
-            strength = other.manifest["spec"].get("lambda")
-            found[other.id] = words.shorten(row["name"], 40) + (f" · λ {strength:g}" if strength is not None else "")
-    return found
-
-
-def _names(runs: list[Run]) -> dict[str, str]:
-    """Run id -> the words that tell it apart from the others: lambda, or its name where that does not."""
-    shown = {r.id: r.manifest["spec"].get("lambda") for r in runs}
-    unique = len(set(shown.values())) == len(shown) and None not in shown.values()
-    full = {r.id: words.shorten(str(r.manifest["spec"].get("name") or r.id), 30) for r in runs}
-    return {i: (f"λ {value:g}" if unique else full[i]) for i, value in shown.items()}
 
 
 # --- the finding ---
@@ -137,8 +86,7 @@ def _head(run: Run, seen: Frontier, attribute: str, names: dict[str, str]) -> No
         finding = [*say.reveal_finding(ui.read(run, "verdicts"), name), " On the selection rows: ", *finding]
     ui.head(TITLE, finding)
     ui.run_warnings(run)
-    for problem in records.problems(run):
-        ui.notice("error", problem, "The records of this run are not as they were written.")
+    choice.changed_records(run)
     if record is not None and run.has("verdicts"):
         word = findings.overall(ui.read(run, "verdicts"))
         body = f"{ui.pill_html(word)} &ensp;bal_test, read once on {words.when(record['time'])}."

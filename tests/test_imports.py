@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "frontier": {"errors"},
     "records": {"errors", "store"},
     "decisions": {"errors", "spec", "store", "records", "frontier"},
+    "votes": set(),
     "datasets": {"errors", "spec", "datasets"},
     "lm": {"errors", "spec", "lm"},
     "leakage": {"errors", "spec", "verdict", "leakage"},
