@@ -8,7 +8,7 @@ import json
 import re
 import string
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
@@ -83,7 +83,7 @@ WHY_NOT = {
 }
 VERDICTS = ("within budget", "over budget", "not resolved", "below chance")
 STATUSES = ("ok", "p_zero", "n_zero", "no_errors", "insufficient", "no_evidence")
-KINDS = ("membership", "vectors", "finetune", "sweep")
+KINDS = ("membership", "vectors", "finetune", "sweep", "surfacelora")
 
 CORPORA = {
     "ag_news": "AG News: title and description, or one column text",
@@ -255,7 +255,16 @@ class LoraSpec(_Model):
     r: int = Field(default=16, ge=1)
     alpha: int = Field(default=32, ge=1)
     dropout: float = Field(default=0.05, ge=0, lt=1)
-    target_modules: list[str] | None = None  # None: the attention projections of the architecture
+    # None: the attention projections of the architecture; all-linear: every linear map but the head
+    target_modules: list[str] | Literal["all-linear"] | None = None
+
+
+class SurfaceShape(LoraSpec):
+    """The same for `surfacelora`, whose adversaries gain from more maps to pull at."""
+
+    # Dropout would hide from the adversaries what an exported vector, which has none, still shows.
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: list[str] | Literal["all-linear"] | None = "all-linear"
 
 
 class RecipeSpec(_Model):
@@ -457,30 +466,41 @@ class VectorsSpec(_Audit):
         return self
 
 
-class FinetuneSpec(_Audit):
-    """Fine-tune a model: full or LoRA. Makes the targets that membership audits need."""
+class _Training(_Audit):
+    """How adapters or weights are learnt."""
 
-    kind: Literal["finetune"] = "finetune"
     model: ModelSpec
-    method: Literal["full", "lora"] = "full"
     lora: LoraSpec = Field(default_factory=LoraSpec)
-    epochs: int = Field(default=3, ge=1)
-    max_steps: int | None = Field(default=None, ge=1)
     learning_rate: float = Field(default=5e-5, gt=0)
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1)
     schedule: Literal["linear", "cosine", "constant"] = "constant"
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     gradient_accumulation: int = Field(default=1, ge=1)
-    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; None keeps `last` and `best` only
+    activation_checkpointing: bool = False  # layers are computed again in the backward pass: less memory, more time
     # bf16: matrix products in bfloat16, weights stay float32. auto: bf16 where the hardware has units for it (CUDA,
     # AMX), none elsewhere, where float32 is faster.
     autocast: Literal["auto", "bf16", "none"] = "auto"
-    # Rows that choose `best`: a share of the training subjects, the rows of unknown membership, or a split. 0 = none.
-    validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
     train_splits: tuple[SplitName, ...] = ("train",)  # used when there is no member role
 
+
+class FinetuneSpec(_Training):
+    """Fine-tune a model: full or LoRA. Makes the targets that membership audits need."""
+
+    kind: Literal["finetune"] = "finetune"
+    method: Literal["full", "lora"] = "full"
+    epochs: int = Field(default=3, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; None keeps `last` and `best` only
+    # Rows that choose `best`: a share of the training subjects, the rows of unknown membership, or a split. 0 = none.
+    validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
+
     _validation = field_validator("validation", mode="before")(_validation_rows)
+
+    def total_steps(self, per_epoch: int) -> int:
+        """Optimiser steps of the whole training."""
+        steps = per_epoch * self.epochs
+        return steps if self.max_steps is None else min(steps, self.max_steps)
 
 
 class VariantSpec(_Model):
@@ -534,6 +554,44 @@ class SweepSpec(_Audit):
         return _known("attack", value, ATTACKS)
 
 
+class _CheckpointAudit(_Audit):
+    """What is measured of every checkpoint: leakage by fresh probes on bal_val, summaries, membership."""
+
+    audit: list[str] = Field(default_factory=lambda: ["lasttok", "meanpool", "concat"], min_length=1)
+    layer: int = -1  # -1 = after the final norm
+    probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
+    seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
+    budget: float = Field(default=0.025, gt=0, lt=1)
+    select_on: Literal["point", "upper"] = "point"  # which end of a gap must meet the budget
+    permutations: int = Field(default=0, ge=0)  # a null band for every checkpoint costs more than its training
+    n_boot: int = Field(default=2000, ge=100)
+    rouge_rows: int = Field(default=200, ge=0)  # bal_val rows that are summarised; the same ones for every checkpoint
+    max_new_tokens: int | None = Field(default=None, ge=1)  # None: as many as the longest of their targets has
+    membership_rows: int = Field(default=0, ge=0)  # members, and as many others, for attack `ez`; 0 = not measured
+
+    @field_validator("audit")
+    @classmethod
+    def _artifacts(cls, value: list[str]) -> list[str]:
+        return _known("artifact", value, ARTIFACTS)
+
+    @field_validator("probes")
+    @classmethod
+    def _probes(cls, value: list[str]) -> list[str]:
+        return _known("probe", value, PROBES)
+
+    @model_validator(mode="after")
+    def _roles(self) -> Self:
+        if not self.data.labels:
+            raise ValueError("data.roles.label is missing: which column holds the sensitive label?")
+        if self.rouge_rows and "target" not in self.data.roles:
+            raise ValueError(
+                "data.roles.target is missing: which column holds the summary? Without one set rouge_rows: 0"
+            )
+        if self.membership_rows and "member" not in self.data.roles:
+            raise ValueError("membership_rows needs data.roles.member: which column says what was trained on?")
+        return self
+
+
 class DiscriminatorSpec(_Model):
     """The adversaries of `surfacelora`, and the bank of vectors they are fitted on."""
 
@@ -560,13 +618,69 @@ class DiscriminatorSpec(_Model):
         raise ValueError(f"ridge must be above 0, or auto (got {value})")
 
 
-AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec | SweepSpec
+class SurfaceLoraSpec(_CheckpointAudit, _Training):
+    """Train the mitigation: a summarisation adapter whose exported vector tells less about a label."""
+
+    kind: Literal["surfacelora"] = "surfacelora"
+    targets: list[str] = Field(default_factory=lambda: ["lasttok"], min_length=1)
+    strength: float = Field(default=2.0, ge=0, alias="lambda")  # 0: utility-only LoRA
+    lambda_begin: int = Field(default=0, ge=0)  # steps without a turned gradient at the beginning
+    lambda_steps: int | None = Field(default=None, ge=1)  # in which lambda rises; None: all that follow
+    adversary: list[str] = Field(default_factory=lambda: ["mlp", "ridge"], min_length=1)
+    discriminator: DiscriminatorSpec = Field(default_factory=DiscriminatorSpec)
+    adversary_splits: tuple[Literal["train", "defence_fit"], ...] = ("train",)  # prompts the adversaries learn from
+    max_reversed_norm: float = Field(default=3.0, gt=0)  # of the turned gradient; max_grad_norm is the other part's
+    steps: int = Field(default=400, ge=1)
+    checkpoint_every: int = Field(default=50, ge=1)
+    batch_size: int = Field(default=8, ge=1)
+    learning_rate: float = Field(default=2e-4, gt=0)
+    warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
+    lora: SurfaceShape = Field(default_factory=SurfaceShape)
+
+    @field_validator("targets")
+    @classmethod
+    def _targets(cls, value: list[str]) -> list[str]:
+        return _known("artifact", value, ARTIFACTS)
+
+    @field_validator("adversary")
+    @classmethod
+    def _adversary(cls, value: list[str]) -> list[str]:
+        return _known("adversary", value, ADVERSARIES)
+
+    @model_validator(mode="after")
+    def _training(self) -> Self:
+        if "target" not in self.data.roles:
+            raise ValueError("data.roles.target is missing: which column holds the summary to learn?")
+        left_out = [name for name in self.targets if name not in self.audit]
+        if left_out:
+            raise ValueError(f"audit leaves out '{left_out[0]}', which is targeted; what is not audited is not known")
+        if self.checkpoint_every > self.steps:
+            raise ValueError(f"checkpoint_every {self.checkpoint_every} is more than steps {self.steps}")
+        if self.lambda_begin >= self.steps:
+            raise ValueError(f"lambda_begin {self.lambda_begin} must be below steps {self.steps}")
+        audited = [split for split in self.train_splits if split.startswith("bal_")]
+        if audited:
+            raise ValueError(f"train_splits: {audited[0]} is for the audit; what was trained on its rows says nothing")
+        return self
+
+    @property
+    def method(self) -> Literal["lora"]:
+        """How weights are learnt: adapters only."""
+        return "lora"
+
+    def total_steps(self, per_epoch: int) -> int:
+        """Optimiser steps of the whole training."""
+        return self.steps
+
+
+AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec | SweepSpec | SurfaceLoraSpec
 _ADAPTER: TypeAdapter[AnySpec] = TypeAdapter(Annotated[AnySpec, Field(discriminator="kind")])
 _CLASSES: dict[str, type[_Audit]] = {
     "membership": MembershipSpec,
     "vectors": VectorsSpec,
     "finetune": FinetuneSpec,
     "sweep": SweepSpec,
+    "surfacelora": SurfaceLoraSpec,
 }
 
 
@@ -635,7 +749,7 @@ def load_spec(path: str | Path) -> AnySpec:
 
 def dump_spec(spec: AnySpec) -> dict[str, Any]:
     """Return the spec as plain JSON types, every default written out."""
-    return json.loads(spec.model_dump_json())
+    return json.loads(spec.model_dump_json(by_alias=True))
 
 
 def _one_of(what: str, value: str, known: dict[str, str]) -> str:
@@ -677,4 +791,4 @@ def _fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:
         annotation = here.model_fields[part].annotation if part in here.model_fields else None
         options = [annotation, *getattr(annotation, "__args__", ())]
         here = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), here)
-    return list(here.model_fields)
+    return [field.alias or name for name, field in here.model_fields.items()]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditcore.errors import SpecError, did_you_mean
-from auditcore.spec import dump_spec, load_spec, parse_spec, parse_template
+from auditcore.spec import KINDS, dump_spec, load_spec, parse_spec, parse_template
 
 MEMBERSHIP = {
     "kind": "membership",
@@ -90,7 +90,7 @@ ANYTHING = st.recursive(
 
 @given(ANYTHING)
 def test_nothing_but_a_spec_error_comes_out_of_nonsense(raw) -> None:
-    for kind in ("membership", "vectors", "finetune"):
+    for kind in KINDS:
         candidate = {**raw, "kind": kind} if isinstance(raw, dict) else raw
         with pytest.raises(SpecError):
             parse_spec(candidate)
@@ -106,3 +106,48 @@ def test_did_you_mean() -> None:
     assert did_you_mean("lasttoken", ["lasttok", "meanpool"]) == " Did you mean 'lasttok'?"
     assert did_you_mean("zzz", ["lasttok", "meanpool"]) == " Known: lasttok, meanpool."
     assert did_you_mean("x", []) == ""
+
+
+SURFACE = {
+    "kind": "surfacelora",
+    "model": {"source": "a"},
+    "data": {"path": "rows.csv", "roles": {"prompt": "note", "target": "summary", "label": "sex"}},
+}
+
+
+def test_lambda_goes_by_its_own_name_everywhere() -> None:
+    spec = parse_spec({**SURFACE, "lambda": 0.5})
+    assert dump_spec(spec)["lambda"] == 0.5
+    assert "strength" not in dump_spec(spec)
+    assert parse_spec(dump_spec(spec)) == spec
+    with pytest.raises(SpecError, match="Did you mean 'lambda'"):
+        parse_spec({**SURFACE, "lamda": 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"path": "r", "roles": {"prompt": "n", "target": "s"}}}, "label is missing"),
+        ({"data": {"path": "r", "roles": {"prompt": "n", "label": "l"}}}, "target is missing"),
+        ({"adversary": ["mlp", "rigde"]}, "Did you mean 'ridge'"),
+        ({"adversary": []}, "adversary"),
+        ({"targets": ["lasttoken"]}, "Did you mean 'lasttok'"),
+        ({"audit": ["meanpool"]}, "audit leaves out 'lasttok'"),
+        ({"checkpoint_every": 500}, "more than steps"),
+        ({"lambda_begin": 400}, "below steps"),
+        ({"lambda": -1}, "lambda"),
+        ({"train_splits": ["train", "bal_val"]}, "bal_val is for the audit"),
+        ({"membership_rows": 5}, "needs data.roles.member"),
+        ({"discriminator": {"ridge": 0}}, "ridge must be above 0, or auto"),
+        ({"discriminator": {"bank": 3}}, "unknown key 'bank' in discriminator"),
+        ({"lora": {"target_modules": "all"}}, "lora"),
+    ],
+)
+def test_a_mitigation_that_cannot_be_trained_is_refused_with_its_field(change, message) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_spec({**SURFACE, **change})
+
+
+def test_a_shape_that_is_partly_given_keeps_the_other_defaults_of_its_kind() -> None:
+    spec = parse_spec({**SURFACE, "lora": {"r": 4}})
+    assert (spec.lora.r, spec.lora.dropout, spec.lora.target_modules) == (4, 0.0, "all-linear")

@@ -16,6 +16,7 @@ from auditcore.spec import SPLITS
 
 SHARES = {"bal_train": 0.50, "bal_val": 0.15, "bal_test": 0.35}
 SHARES_WITH_DEFENCES = {"defence_fit": 0.20, "bal_train": 0.35, "bal_val": 0.10, "bal_test": 0.35}
+SHARES_WITH_TRAINING = {"train": 0.40, "bal_train": 0.25, "bal_val": 0.10, "bal_test": 0.25}
 BALANCED = ("bal_train", "bal_val", "bal_test")
 JOINT = 20  # subjects in the smallest joint class from which several attributes are stratified together
 
@@ -33,7 +34,26 @@ def make_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int, defences:
         _require(frame, ("defence_fit", "bal_train", "bal_test") if defences else ("bal_train", "bal_test"))
         require_disjoint_splits(frame)
         return frame.copy()
-    shares = SHARES_WITH_DEFENCES if defences else SHARES
+    return _drawn(frame, labels, seed, SHARES_WITH_DEFENCES if defences else SHARES)
+
+
+def training_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int) -> pd.DataFrame:
+    """Return the frame with `split` filled for a mitigation that is trained: train 40, bal_train 25, bal_val 10,
+    bal_test 25 %.
+
+    Splits that the data brings are kept, after a look that train, bal_train and bal_val are there and share no subject.
+    Rows of subjects without a label, which no probe can use, are all for training. Draw and errors as in `make_splits`.
+    """
+    if frame["split"].notna().any():
+        _require(frame, ("train", "bal_train", "bal_val"))
+        require_disjoint_splits(frame)
+        return frame.copy()
+    drawn = _drawn(frame, labels, seed, SHARES_WITH_TRAINING)
+    unlabelled = drawn["split"].isna() & ~drawn["group"].isin(drawn.loc[drawn["split"].notna(), "group"])
+    return drawn.assign(split=drawn["split"].mask(unlabelled, "train"))
+
+
+def _drawn(frame: pd.DataFrame, labels: Sequence[str], seed: int, shares: dict[str, float]) -> pd.DataFrame:
     classes = pd.DataFrame({label: subject_classes(frame, label) for label in labels})
     if labels:
         classes = classes[classes.notna().any(axis=1)]

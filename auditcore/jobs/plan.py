@@ -12,7 +12,16 @@ import numpy as np
 from auditcore.errors import AuditError, RunError
 from auditcore.jobs.context import readable
 from auditcore.jobs.corpus import plain_data
-from auditcore.spec import AnySpec, FinetuneSpec, MembershipSpec, SweepSpec, VectorsSpec, dump_spec, parse_spec
+from auditcore.spec import (
+    AnySpec,
+    FinetuneSpec,
+    MembershipSpec,
+    SurfaceLoraSpec,
+    SweepSpec,
+    VectorsSpec,
+    dump_spec,
+    parse_spec,
+)
 
 SAMPLE = 2000  # rows whose tokens are counted; more are scaled up
 
@@ -136,6 +145,8 @@ def plan_here(spec: AnySpec) -> Plan:
         size = (2 * 4 * weights) if spec.method == "full" else 20_000_000
         notes.append(f"{len(train):,} rows to train on, {len(validation):,} to choose the best checkpoint.")
         return Plan("finetune", rows, tokens, seconds + 20, size, [], [], notes)
+    if isinstance(spec, SurfaceLoraSpec):
+        return _surfacelora_plan(spec, dataset, 2.0 * weights / _flops_per_second())
     if isinstance(spec, SweepSpec):
         return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
@@ -213,7 +224,6 @@ def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
 def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str, Any]], list[str]]:
     from auditcore.jobs.sealed import require_open
     from auditcore.jobs.vectors import audited_rows, evaluation_rows
-    from auditcore.leakage.power import power
 
     audited, notes = audited_rows(spec, dataset)
     require_open(audited)
@@ -224,25 +234,53 @@ def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str,
         notes += left_out
         for positions in rows.values():
             used[positions] = True
-        test = frame.iloc[rows["bal_test"]]
-        subjects, classes = test["group"].nunique(), test[attribute].nunique()
-        p = power(subjects, classes, spec.budget, len(spec.probes), rows_per_subject=len(test) / max(subjects, 1))
-        found.append(
-            {
-                "attribute": attribute,
-                "n_subjects": int(subjects),
-                "n_classes": int(classes),
-                "attackers": len(spec.probes),
-                "budget": spec.budget,
-                "p_within": float(p.p_within_if_leak_free),
-                "smallest_gap": p.smallest_gap_detectable,
-                "subjects_needed": int(p.subjects_needed),
-            }
-        )
+        found.append(_power(spec, attribute, frame.iloc[rows["bal_test"]]))
     return int(used.sum()), found, notes
 
 
+def _power(spec: VectorsSpec | SurfaceLoraSpec, attribute: str, test: Any) -> dict[str, Any]:
+    """What a test on these (balanced) rows can show."""
+    from auditcore.leakage.power import power
+
+    subjects, classes = test["group"].nunique(), test[attribute].nunique()
+    p = power(subjects, classes, spec.budget, len(spec.probes), rows_per_subject=len(test) / max(subjects, 1))
+    return {
+        "attribute": attribute,
+        "n_subjects": int(subjects),
+        "n_classes": int(classes),
+        "attackers": len(spec.probes),
+        "budget": spec.budget,
+        "p_within": float(p.p_within_if_leak_free),
+        "smallest_gap": p.smallest_gap_detectable,
+        "subjects_needed": int(p.subjects_needed),
+    }
+
+
+def _surfacelora_plan(spec: SurfaceLoraSpec, everything: Any, token_seconds: float) -> Plan:
+    from auditcore.datasets.splits import balanced
+    from auditcore.jobs.checkpoint_plan import training_cost
+    from auditcore.jobs.surfacelora import used_rows, with_splits
+
+    everything, notes = with_splits(spec, everything)
+    dataset, left_out = used_rows(spec, everything)
+    dataset = dataset.select(np.flatnonzero(dataset.frame["split"].ne("bal_test").to_numpy(dtype=bool)))
+    sample = _sample(spec, dataset)
+    prompt_tokens, row_tokens = float(np.mean(sample.prompt_lengths)), float(np.mean(sample.lengths))
+    cost = training_cost(spec, dataset.frame, prompt_tokens, row_tokens, token_seconds)
+    frame, found = everything.frame, []
+    for attribute in spec.data.labels if frame["split"].eq("bal_test").any() else ():
+        found.append(_power(spec, attribute, frame.iloc[balanced(frame, attribute, "bal_test", spec.seed)]))
+    rows = len(dataset.frame)
+    notes = [*everything.notes, *notes, *left_out, *cost.notes]
+    return Plan("surfacelora", rows, int(rows * row_tokens), cost.seconds + 20, cost.bytes, found, [], notes)
+
+
 def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
+    return np.asarray([len(ids) for ids in _sample(spec, dataset).ids])
+
+
+def _sample(spec: AnySpec, dataset: Any) -> Any:
+    """Some rows as the model would read them (`lm.encode.Encoded`)."""
     from auditcore.jobs.rows import tokenise
     from auditcore.lm.load import load_tokenizer
 
@@ -250,8 +288,7 @@ def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     n = len(dataset.frame)
     keep = np.unique(np.linspace(0, max(n - 1, 0), min(n, SAMPLE)).astype(int))
-    encoded = tokenise(tokenizer, dataset.select(keep), spec.max_length, (keep + 1).tolist())
-    return np.asarray([len(ids) for ids in encoded.ids])
+    return tokenise(tokenizer, dataset.select(keep), spec.max_length, (keep + 1).tolist())
 
 
 def _flops_per_second() -> float:

@@ -22,13 +22,14 @@ _PACKAGES = ("torch", "transformers", "peft", "scikit-learn", "numpy", "duckdb",
 
 def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
     """Run every stage that is not finished yet. Raises AuditError (the run says `failed`) or Cancelled."""
-    from auditcore.jobs import finetune, lock, membership, reveal, sweep, vectors
+    from auditcore.jobs import finetune, lock, membership, reveal, surfacelora, sweep, vectors
 
     pipelines = {
         "membership": membership.audit,
         "vectors": vectors.audit,
         "finetune": finetune.train,
         "sweep": sweep.audit,
+        "surfacelora": surfacelora.train,
     }
     with run.lock():
         (run.path / PID).write_text(str(os.getpgrp()))

@@ -64,6 +64,17 @@ class Encoded:
         ids = [row[:n] for row, n in zip(self.ids, self.prompt_lengths, strict=True)]
         return Encoded(ids, self.prompt_lengths, self.truncated, np.zeros(len(ids), dtype=bool))
 
+    def select(self, rows: np.ndarray) -> "Encoded":
+        """The rows at these positions (int64), in that order."""
+        return Encoded(
+            [self.ids[i] for i in rows],
+            self.prompt_lengths[rows],
+            self.truncated[rows],
+            self.target_truncated[rows],
+            self.has_target,
+            None if self.learnt is None else [self.learnt[i] for i in rows],
+        )
+
 
 def encode(
     tokenizer: Any,

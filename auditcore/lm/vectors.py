@@ -63,7 +63,7 @@ def extract_vectors(
     with torch.inference_mode(), lm.active():
         for rows in batches(lengths, batch_size):
             batch = pad([prompts.ids[i] for i in rows], lm.device, padding_side)
-            with _watching(body, wanted, partial(keep, batch.mask, rows)):
+            with watching(body, wanted, partial(keep, batch.mask, rows)):
                 after = body(**arguments(body, batch)).last_hidden_state
             if last in wanted:
                 keep(batch.mask, rows, last, after)
@@ -99,7 +99,7 @@ def resolve_layers(layers: Layers, last: int, source: str) -> list[int]:
 
 
 @contextmanager
-def _watching(body: Any, layers: Sequence[int], see: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
+def watching(body: Any, layers: Sequence[int], see: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
     """Show the input of each chosen layer as it passes by, so that no layer's hidden states are kept."""
     blocks = _blocks(body)
 

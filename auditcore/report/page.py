@@ -22,6 +22,8 @@ _TITLES = {
     "vectors": "Exported vectors",
     "finetune": "Fine-tuning",
     "sweep": "Fine-tuning methods",
+    "surfacelora": "Training a mitigation",
+    "frontier": "Checkpoints",
 }
 
 

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from auditcore.spec import ADVERSARIES as NAMES
 from auditcore.spec import DiscriminatorSpec
+from auditcore.training.prompts import UNKNOWN
 
-UNKNOWN = -1  # code of a row without a label
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 FACTORS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.08, 0.04, 0.0)
 

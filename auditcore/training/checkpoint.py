@@ -10,7 +10,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,7 @@ class State:
 
     step: int
     progress: dict[str, Any]  # plain JSON: log rows, best so far
+    extra: dict[str, torch.Tensor] = field(default_factory=dict)  # whatever else goes on from here, by name
 
 
 def save_state(
@@ -122,6 +123,8 @@ def save_state(
                 {name: moments[p][kind].contiguous() for name, p in parameters.items()}, new / f"{kind}.safetensors"
             )
         save_file(_torch_random(), new / "random.safetensors")
+        # Copied: one storage may serve several names, which the format does not take.
+        save_file({name: t.detach().clone().contiguous() for name, t in state.extra.items()}, new / "extra.safetensors")
         python, numpy_state = random.getstate(), np.random.get_state(legacy=False)
         plain = {
             "key": key,
@@ -145,7 +148,9 @@ def load_state(
         return None
     try:
         plain = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        kinds = {k: load_file(folder / f"{k}.safetensors") for k in ("weights", "exp_avg", "exp_avg_sq", "random")}
+        kinds = {
+            k: load_file(folder / f"{k}.safetensors") for k in ("weights", "exp_avg", "exp_avg_sq", "random", "extra")
+        }
     except (OSError, ValueError, SafetensorError):
         return None
     if plain["key"] != key:
@@ -170,7 +175,7 @@ def load_state(
         }
     )
     _restore_random(kinds["random"], plain)
-    return State(plain["step"], plain["progress"])
+    return State(plain["step"], plain["progress"], kinds["extra"])
 
 
 @contextmanager

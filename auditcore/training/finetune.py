@@ -19,11 +19,16 @@ import torch
 from auditcore.errors import DatasetError, ModelError, SpecError
 from auditcore.lm.encode import Encoded
 from auditcore.lm.load import LM
-from auditcore.spec import FinetuneSpec, dump_spec
+from auditcore.spec import FinetuneSpec, SurfaceLoraSpec, dump_spec
 from auditcore.training.checkpoint import link, read_record, recover, seeded
 from auditcore.training.loss import has_bfloat16_units
 from auditcore.training.trainer import OnStep, Task, Trainer
 
+# Fields of a spec that change no weight: names, and how checkpoints are measured.
+NOT_DECIDING = {
+    *("name", "data", "threads", "store_text", "audit", "probes", "seeds", "budget", "permutations", "n_boot"),
+    *("select_on", "rouge_rows", "max_new_tokens", "membership_rows"),
+}
 LOG_COLUMNS = (
     "step",
     "epoch",
@@ -84,13 +89,10 @@ def finetune(
     SpecError, ModelError (out of memory, no such module) and RunError (loss not finite, disk full, foreign state).
     """
     out = Path(out)
-    task = _task(lm, encoded, train_rows, validation_rows, spec, example_ids, text_hashes)
-    autocast = spec.autocast
-    if autocast == "auto":
-        autocast = "bf16" if has_bfloat16_units(lm.device) else "none"
-    begun = task.total_steps
+    task = make_task(lm, encoded, train_rows, validation_rows, spec, example_ids, text_hashes)
+    autocast, begun = precision(spec, lm), task.total_steps
     if not _finished(task, out / "checkpoints"):
-        with _threads(spec.threads), seeded(spec.seed), _memory(spec):
+        with prepared(spec):
             trainer = Trainer(task, lm, out, autocast)
             try:
                 begun = trainer.run(on_step, validate_every, state_seconds)
@@ -101,15 +103,17 @@ def finetune(
     return _result(task, out / "checkpoints", autocast, begun)
 
 
-def _task(
+def make_task(
     lm: LM,
     encoded: Encoded,
     train_rows: np.ndarray,
     validation_rows: np.ndarray,
-    spec: FinetuneSpec,
+    spec: FinetuneSpec | SurfaceLoraSpec,
     example_ids: Sequence[str] | None,
     text_hashes: Sequence[str] | None,
+    more: bytes = b"",
 ) -> Task:
+    """Check what a training is given and hash everything that decides its result (`more` with it)."""
     if hasattr(lm.model, "peft_config"):
         raise ModelError(
             f"{lm.source}: is an adapter; fine-tuning starts from a full model. Name its base ({lm.base}) as "
@@ -120,10 +124,10 @@ def _task(
     train, validation = np.asarray(train_rows, dtype=np.int64), np.asarray(validation_rows, dtype=np.int64)
     if np.intersect1d(train, validation).size:
         raise DatasetError("validation rows are also trained on; they could not tell which checkpoint is best.")
-    settings = {k: v for k, v in dump_spec(spec).items() if k not in ("name", "data", "threads", "store_text")}
+    settings = {k: v for k, v in dump_spec(spec).items() if k not in NOT_DECIDING}
     digest = hashlib.sha256(json.dumps([settings, lm.fingerprint, torch.__version__], sort_keys=True).encode())
     encoded.hash_into(digest)
-    digest.update(train.tobytes() + b"|" + validation.tobytes())
+    digest.update(train.tobytes() + b"|" + validation.tobytes() + more)
     names = None if example_ids is None or text_hashes is None else (example_ids, text_hashes)
     task = Task(encoded, train, validation, spec, digest.hexdigest(), names)
     if not len(task.learnt):
@@ -138,6 +142,20 @@ def _task(
             )
         )
     return task
+
+
+def precision(spec: FinetuneSpec | SurfaceLoraSpec, lm: LM) -> str:
+    """What autocast means on this device: bf16 or none."""
+    if spec.autocast == "auto":
+        return "bf16" if has_bfloat16_units(lm.device) else "none"
+    return spec.autocast
+
+
+@contextmanager
+def prepared(spec: FinetuneSpec | SurfaceLoraSpec) -> Iterator[None]:
+    """Threads and random streams of a training; an allocation that failed becomes a message with a way out."""
+    with _threads(spec.threads), seeded(spec.seed), _memory(spec):
+        yield
 
 
 def _finished(task: Task, checkpoints: Path) -> bool:
@@ -194,7 +212,7 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _memory(spec: FinetuneSpec) -> Iterator[None]:
+def _memory(spec: FinetuneSpec | SurfaceLoraSpec) -> Iterator[None]:
     """Turn an allocation that failed into a message with a way out."""
     try:
         yield
@@ -206,10 +224,11 @@ def _memory(spec: FinetuneSpec) -> Iterator[None]:
         raise _too_large(spec) from error
 
 
-def _too_large(spec: FinetuneSpec) -> ModelError:
+def _too_large(spec: FinetuneSpec | SurfaceLoraSpec) -> ModelError:
     smaller = max(spec.batch_size // 2, 1)
     more = spec.gradient_accumulation * 2
-    adapter = ", or method: lora" if spec.method == "full" else ""
+    adapter = ", activation_checkpointing: true" if not spec.activation_checkpointing else ""
+    adapter += ", or method: lora" if spec.method == "full" else ""
     return ModelError(
         f"{spec.model.source}: training ran out of memory with batch_size {spec.batch_size} at max_length "
         f"{spec.max_length}. Try batch_size: {smaller} with gradient_accumulation: {more} (the same steps), a smaller "

@@ -31,6 +31,21 @@ def attention_projections(causal: Any) -> list[str]:
     return sorted(full if leaf in outside else leaf for leaf, full in inside.items())
 
 
+def all_linear(causal: Any) -> list[str]:
+    """Name every linear map but the language-model head, as PEFT's target_modules.
+
+    Raises ModelError when there is none.
+    """
+    head = causal.get_output_embeddings()
+    names = [name for name, module in causal.named_modules() if _is_linear(module) and module is not head]
+    if not names:
+        raise ModelError(f"{type(causal).__name__}: no linear maps found to adapt; name them as lora.target_modules.")
+    outside = next((name.rsplit(".", 1)[-1] for name, module in causal.named_modules() if module is head), None)
+    leaves = {name.rsplit(".", 1)[-1] for name in names}
+    # A head that shares its name with a map inside must not be adapted along with it: whole names then.
+    return sorted(names if outside in leaves else leaves)
+
+
 def add_adapter(causal: Any, lora: LoraSpec, source: str) -> Any:
     """Freeze the model and put a LoRA on it (Hu et al., arXiv 2106.09685); returns the PeftModel.
 
@@ -39,7 +54,10 @@ def add_adapter(causal: Any, lora: LoraSpec, source: str) -> Any:
     """
     from peft import LoraConfig, get_peft_model
 
-    targets = list(lora.target_modules) if lora.target_modules else attention_projections(causal)
+    if lora.target_modules == "all-linear":
+        targets = all_linear(causal)
+    else:
+        targets = list(lora.target_modules) if lora.target_modules else attention_projections(causal)
     _check_targets(causal, targets)
     chosen = [m for name, m in causal.named_modules() if any(_matches(name, t) for t in targets)]
     config = LoraConfig(

@@ -43,20 +43,36 @@ class NextTokenLoss:
 
     def __call__(self, batch: Batch, scale: float = 1.0) -> torch.Tensor:
         """Return scale x sum of -log p(label), a float32 scalar that can be differentiated."""
+        return self.with_hidden(batch, scale)[0]
+
+    def with_hidden(self, batch: Batch, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same loss, and the hidden states after the final norm [rows, width, d] of the pass that made it."""
         input_ids = torch.from_numpy(batch.input_ids).to(self.device)
         positions = torch.from_numpy(batch.positions).to(self.device)
         labels = torch.from_numpy(batch.labels).to(self.device)
         if self.head is None:
-            with self._precision(batch.input_ids.shape[1]):
-                logits = self.causal(input_ids=input_ids, use_cache=False).logits
+            seen: list[torch.Tensor] = []
+            handle = self.causal.base_model.register_forward_hook(
+                lambda _module, _inputs, output: seen.append(output.last_hidden_state)
+            )
+            try:
+                with self._precision(batch.input_ids.shape[1]):
+                    logits = self.causal(input_ids=input_ids, use_cache=False).logits
+            finally:
+                handle.remove()
             chosen = logits.flatten(0, 1).index_select(0, positions).float()
-            return F.cross_entropy(chosen, labels, reduction="sum") * scale
-        with self._precision(batch.input_ids.shape[1]):
-            hidden = self.causal.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
+            return F.cross_entropy(chosen, labels, reduction="sum") * scale, seen[0]
+        hidden = self.body(input_ids)
         chosen = hidden.flatten(0, 1).index_select(0, positions)
-        return _HeadLoss.apply(
+        loss = _HeadLoss.apply(
             chosen, self.head.weight, self.head.bias, labels, scale, self._head_dtype, torch.is_grad_enabled()
         )
+        return loss, hidden
+
+    def body(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Hidden states after the final norm [rows, width, d] of int64 ids [rows, width], padded on the right."""
+        with self._precision(input_ids.shape[1]):
+            return self.causal.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> float:

@@ -8,7 +8,7 @@ one would have done.
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,15 @@ import torch
 from auditcore.errors import RunError
 from auditcore.lm.encode import Encoded, batches
 from auditcore.lm.load import LM
-from auditcore.spec import FinetuneSpec
+from auditcore.spec import FinetuneSpec, SurfaceLoraSpec
 from auditcore.training.batches import collate, plan_epoch, tokens_in_loss
-from auditcore.training.checkpoint import State, link, load_state, read_record, save_checkpoint, save_state
+from auditcore.training.checkpoint import State, link, load_state, read_record, save_checkpoint, save_state, seeded
 from auditcore.training.lora import add_adapter
 from auditcore.training.loss import NextTokenLoss
 from auditcore.training.rows import trained_on_table
 
 OnStep = Callable[[int, int, dict[str, Any]], None]
+OnCheckpoint = Callable[[int, Path, LM], None]  # step, adapter folder, the model as it is in memory
 
 _WRITING_SHARE = 0.05  # of the time that may go into states
 _KEEP_LAST_EVERY = 60.0  # seconds between copies of `last` that a failure later on would fall back to
@@ -39,7 +40,7 @@ class Task:
     encoded: Encoded
     train: np.ndarray  # int64: rows to train on
     validation: np.ndarray  # int64: rows that choose `best`
-    spec: FinetuneSpec
+    spec: FinetuneSpec | SurfaceLoraSpec
     key: str  # hash of everything that decides the result
     names: tuple[Sequence[str], Sequence[str]] | None  # example ids and text hashes of all rows
 
@@ -61,8 +62,7 @@ class Task:
     @property
     def total_steps(self) -> int:
         """Optimiser steps of the whole training."""
-        steps = self.steps_per_epoch * self.spec.epochs
-        return steps if self.spec.max_steps is None else min(steps, self.spec.max_steps)
+        return self.spec.total_steps(self.steps_per_epoch)
 
     def epoch(self, number: int) -> list[list[np.ndarray]]:
         """The steps of one epoch, each a list of batches."""
@@ -91,8 +91,10 @@ class Task:
 class Trainer:
     """Runs a task on a model and keeps its folders."""
 
-    def __init__(self, task: Task, lm: LM, out: Path, autocast: str) -> None:
-        self.task, self.lm, self.spec = task, lm, task.spec
+    keeps_best = True  # whether `best` is kept beside `last`
+
+    def __init__(self, task: Task, lm: LM, out: Path, autocast: str, on_checkpoint: OnCheckpoint | None = None) -> None:
+        self.task, self.lm, self.spec, self.on_checkpoint = task, lm, task.spec, on_checkpoint
         self.last, self.best = out / "checkpoints" / "last", out / "checkpoints" / "best"
         self.state = out / "state"
         self.model = _trainable(lm, task.spec)
@@ -111,6 +113,7 @@ class Trainer:
         begun = state.step if state else 0
         if state:
             self.progress = state.progress
+            self._restore(state.extra)
             self.kept_step = int((read_record(self.last) or {}).get("step", 0))
         total, per_epoch = self.task.total_steps, self.task.steps_per_epoch
         self.causal.train()
@@ -129,9 +132,12 @@ class Trainer:
             if ended or kept or row["validation_loss"] is not None:
                 self._keep(step + 1, row["validation_loss"], total, always=kept)
             if kept:
-                link(self.last, self.last.parent / f"step-{step + 1:06d}")
+                link(self.last, self.kept_folder(step + 1))
+            shown = kept and self.on_checkpoint is not None
             if step + 1 < total:
-                self._save_state(step + 1, state_seconds)
+                self._save_state(step + 1, 0.0 if shown else state_seconds)
+            if shown:
+                self._show(step + 1)
             if on_step:
                 on_step(step + 1, total, dict(row))
         return begun
@@ -140,26 +146,18 @@ class Trainer:
         """Leave the model ready to be asked; after LoRA as it was found."""
         for parameter in self.parameters.values():
             parameter.grad = None
+        if self.spec.activation_checkpointing:
+            self.lm.model.gradient_checkpointing_disable()
         if self.model is not self.lm.model:
             self.model.unload()
         self.lm.model.eval()
 
+    def kept_folder(self, step: int) -> Path:
+        """Folder of the checkpoint of this step, with spec.checkpoint_every."""
+        return self.last.parent / f"step-{step:06d}"
+
     def _step(self, step: int, parts: list[np.ndarray]) -> dict[str, Any]:
-        batches_here = [collate(self.task.encoded, rows) for rows in parts]
-        scale = 1.0 / sum(len(batch.labels) for batch in batches_here)
-        value = 0.0
-        for batch in batches_here:
-            loss = self.loss(batch, scale)
-            value += float(loss.detach())
-            if not math.isfinite(value):
-                raise self._not_finite("loss", step + 1)
-            loss.backward()
-        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(grads))
-        if not math.isfinite(norm):
-            raise self._not_finite("gradient", step + 1)
-        if norm > self.spec.max_grad_norm:
-            torch._foreach_mul_(grads, self.spec.max_grad_norm / norm)
+        row = self._gradients(step, parts)
         rate = self.task.learning_rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -168,12 +166,53 @@ class Trainer:
         return {
             "step": step + 1,
             "epoch": (step + 1) / self.task.steps_per_epoch,
-            "lm_loss": value,
-            "lora_grad_norm": norm if self.spec.method == "lora" else None,
-            "grad_norm": norm,
             "learning_rate": rate,
             "validation_loss": None,
+            **row,
         }
+
+    def _gradients(self, step: int, parts: list[np.ndarray]) -> dict[str, Any]:
+        """Leave the clipped gradient of the step on the parameters; returns what the log says of it."""
+        batches_here = [collate(self.task.encoded, rows) for rows in parts]
+        scale = 1.0 / sum(len(batch.labels) for batch in batches_here)
+        value = 0.0
+        for batch in batches_here:
+            value += self._backward(self.loss(batch, scale), step)
+        norm = self._clip([p.grad for p in self.parameters.values() if p.grad is not None], step)
+        return {"lm_loss": value, "lora_grad_norm": norm if self.spec.method == "lora" else None, "grad_norm": norm}
+
+    def _backward(self, loss: torch.Tensor, step: int, retain: bool = False) -> float:
+        """Add the gradient of a part of the loss; returns its value."""
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._not_finite("loss", step + 1)
+        loss.backward(retain_graph=retain)
+        return value
+
+    def _clip(self, grads: list[torch.Tensor], step: int, most: float | None = None) -> float:
+        """Scale a gradient in place to a norm of at most `most` (max_grad_norm); returns the norm it had."""
+        limit = self.spec.max_grad_norm if most is None else most
+        norm = float(torch.nn.utils.get_total_norm(grads))
+        if not math.isfinite(norm):
+            raise self._not_finite("gradient", step + 1)
+        if norm > limit:
+            torch._foreach_mul_(grads, limit / norm)
+        return norm
+
+    def _show(self, step: int) -> None:
+        """Hand a checkpoint over in evaluation mode; what is done with it moves no random stream of the training."""
+        assert self.on_checkpoint is not None
+        with seeded(self.spec.seed):
+            self.causal.eval()
+            self.on_checkpoint(step, self.kept_folder(step), replace(self.lm, model=self.model))
+            self.causal.train()
+
+    def _extra(self) -> dict[str, torch.Tensor]:
+        """What a state holds beside weights, optimiser and random streams."""
+        return {}
+
+    def _restore(self, extra: dict[str, torch.Tensor]) -> None:
+        """Take back what `_extra` gave."""
 
     def _validate(self, step: int) -> float | None:
         tokens = self.task.in_loss
@@ -206,19 +245,26 @@ class Trainer:
             "step": step,
             "total_steps": total,
             "validation_loss": validation_loss,
+            **self._about(),
             **(self.progress if step == total else {}),
         }
         save_checkpoint(self.last, self.model, self.lm.tokenizer, record, table)
         self.kept_step, self.kept_at = step, time.monotonic()
-        if self.progress["best_step"] == step:
+        if self.keeps_best and self.progress["best_step"] == step:
             link(self.last, self.best)
+
+    def _about(self) -> dict[str, Any]:
+        """What else the record of a checkpoint says."""
+        return {}
 
     def _save_state(self, step: int, state_seconds: float) -> None:
         now = time.monotonic()
         wait = max(state_seconds, self.write_seconds / _WRITING_SHARE) if state_seconds > 0 else 0.0
         if now - self.saved_at < wait:
             return
-        save_state(self.state, self.task.key, State(step, self.progress), self.parameters, self.optimizer)
+        save_state(
+            self.state, self.task.key, State(step, self.progress, self._extra()), self.parameters, self.optimizer
+        )
         self.saved_at = time.monotonic()
         self.write_seconds = self.saved_at - now
 
@@ -234,14 +280,18 @@ class Trainer:
         )
 
 
-def _trainable(lm: LM, spec: FinetuneSpec) -> Any:
+def _trainable(lm: LM, spec: FinetuneSpec | SurfaceLoraSpec) -> Any:
     lm.model.requires_grad_(False)
+    if spec.activation_checkpointing:
+        lm.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if spec.method == "lora":
         return add_adapter(lm.model, spec.lora, spec.model.source)
     return lm.model.float().requires_grad_(True)
 
 
-def _optimizer(parameters: dict[str, torch.nn.Parameter], spec: FinetuneSpec, device: str) -> torch.optim.AdamW:
+def _optimizer(
+    parameters: dict[str, torch.nn.Parameter], spec: FinetuneSpec | SurfaceLoraSpec, device: str
+) -> torch.optim.AdamW:
     # Biases and norms are not decayed, as usual.
     matrices = [p for p in parameters.values() if p.ndim >= 2]
     vectors = [p for p in parameters.values() if p.ndim < 2]
