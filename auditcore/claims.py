@@ -33,10 +33,11 @@ def _membership(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
         for key, one in (("members", "member"), ("nonmembers", "non-member"))
         if known(counts.get(key))
     )
-    reference = f" against its reference {_print(manifest, 'reference', model.get('reference'))}"
+    trained = _trained(manifest)
+    reference = f" against its reference {_print(manifest, 'reference', model.get('reference'))}{trained}"
     audited = (
         "Whether a row was trained on, told from the token log-probabilities of "
-        f"{_print(manifest, 'model', model['source'])}{reference if model.get('reference') else ''} "
+        f"{_print(manifest, 'model', model['source'])}{reference if model.get('reference') or trained else ''} "
         f"(template {_print(manifest, 'template', spec.get('template'))}, "
         f"at most {spec['max_length']} tokens), on {_data(manifest)}{': ' + rows if rows else ''}, by the attacks "
         f"{listed(spec['attacks'])}: {_lines(verdicts, 'excess of found over falsely accused at 1 % false positives')}."
@@ -71,6 +72,14 @@ def _sweep(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str]:
         "checkpoints and say nothing about another training; no checkpoint was cleared or refused."
     )
     return audited, not_audited
+
+
+def _trained(manifest: dict[str, Any]) -> str:
+    """What a membership audit's reference was fine-tuned on; "" where it is the model before fine-tuning as it is."""
+    how = manifest["spec"].get("reference") or {}
+    rows = counted(int((manifest.get("counts") or {}).get("reference_rows") or 0), "known non-member")
+    what = {"sft": f" fine-tuned on {rows}", "distillation": " fine-tuned on texts that the model wrote"}
+    return what.get(how.get("kind", "base"), "")
 
 
 def _shadows(spec: dict[str, Any]) -> str:

@@ -295,6 +295,16 @@ class SpvSpec(RecipeSpec):
     learning_rate: float = Field(default=5e-5, gt=0)
 
 
+class ReferenceSpec(RecipeSpec):
+    """What attacks compare the target with: model.reference as it is (base), or fine-tuned for the purpose.
+
+    sft: on known non-members, which leave the evaluation; distillation: on texts that the target writes.
+    """
+
+    kind: Literal["base", "sft", "distillation"] = "base"
+    nonmembers: Fraction = 0.5  # sft: share of the non-members' subjects that are trained on
+
+
 class SelfPromptSpec(_Model):
     """Texts that the target writes behind short public prompts, for whatever is fine-tuned on them."""
 
@@ -328,6 +338,7 @@ class MembershipSpec(_Audit):
     ez_policy: Literal["paper", "official"] = "paper"
     skip_first: bool = True
     recall_shots: int = Field(default=5, ge=1)  # non-members in the prefix of `recall`; they leave the evaluation
+    reference: ReferenceSpec = Field(default_factory=ReferenceSpec)
     shadows: ShadowSpec = Field(default_factory=ShadowSpec)
     neighbours: NeighbourSpec = Field(default_factory=NeighbourSpec)
     spv: SpvSpec = Field(default_factory=SpvSpec)

@@ -103,7 +103,44 @@ def _membership_options() -> dict[str, Any]:
         )
         common = _common()
     chosen = {"attacks": attacks, "membership_budget": budget, "ez_policy": policy, "score": score}
+    chosen |= _expensive(attacks)
     return {**chosen, "on_mismatch": mismatch, "on_duplicates": duplicates, **common}
+
+
+REFERENCES = {
+    "base": "the model before fine-tuning",
+    "sft": "the same, fine-tuned on known non-members",
+    "distillation": "the same, fine-tuned on texts the target writes",
+}
+
+
+def _expensive(attacks: list[str]) -> dict[str, Any]:
+    """What the attacks that train a model or alter rows can be told; nothing of those that are not chosen."""
+    chosen: dict[str, Any] = {}
+    with st.expander("Reference, copies and models trained for the attack"):
+        kind = st.selectbox(
+            "Compare the target with",
+            list(REFERENCES),
+            format_func=REFERENCES.__getitem__,
+            key="setup_compare_with",
+            help="Non-members that the reference is fine-tuned on leave the evaluation.",
+            **STAY,
+        )
+        chosen["reference"] = {"kind": kind}
+        a, b, c = st.columns(3)
+        if "neighbourhood" in attacks:
+            with a:
+                chosen["neighbours"] = {"count": _whole("Copies of each row", 10, 1, "setup_neighbours")}
+        if "spv" in attacks:
+            with b:
+                chosen["spv"] = {"pairs": _whole("Pairs of copies for spv", 10, 1, "setup_pairs")}
+        if "spv" in attacks or kind == "distillation":
+            with c:
+                chosen["self_prompt"] = {"texts": _whole("Texts the target writes", 400, 8, "setup_texts")}
+        if "lira" in attacks:
+            with a:
+                chosen["shadows"] = {"count": _whole("Shadow models", 8, 2, "setup_shadows")}
+    return chosen
 
 
 def _finetune_options() -> dict[str, Any]:

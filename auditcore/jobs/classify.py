@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError, RunError, SpecError
-from auditcore.jobs import evidence, neighbours
-from auditcore.jobs.models import Models
+from auditcore.jobs import evidence, neighbours, references
 from auditcore.jobs.queue import require_unchanged
 from auditcore.jobs.rows import tokenise
 from auditcore.spec import MembershipSpec, parse_spec, parse_template
@@ -43,7 +42,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     ids = dataset.frame["example_id"].tolist()
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     encoded = tokenise(tokenizer, dataset, spec.max_length)
-    models = Models(spec)
+    models = references.of_run(spec, run.path)
     passes = evidence.plan(spec, dataset, encoded, tokenizer, needed)
     found = {one.name: one.run(spec, models.get(one.model), None) for one in passes}
     copies: dict[str, np.ndarray] = {}

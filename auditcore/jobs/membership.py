@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-from auditcore.jobs import cache, evidence, neighbours, self_prompt, shadows
+from auditcore.jobs import cache, evidence, neighbours, references, self_prompt, shadows
 from auditcore.jobs.context import Context, OnProgress, shifted
 from auditcore.jobs.models import Models
 from auditcore.jobs.rows import Rows, load
@@ -33,12 +33,14 @@ def audit(context: Context) -> None:
     needed = evidence.needs(spec.attacks)
     if "shadows" in needed:
         shadows.usable_rows(spec, rows, member)  # said before any work when they are too few
-    if "self_prompt" in needed:
+    member, chosen = references.leave_out(context, rows, member)
+    if "self_prompt" in needed or spec.reference.kind == "distillation":
         self_prompt.ask(spec, models)  # likewise when there is no prompt, or no room behind it
     prefix = evidence.choose_prefix(spec, member, rows.encoded.lengths) if "prefixed" in needed else []
     if prefix:
         member.iloc[prefix] = pd.NA
         context.note(f"{len(prefix)} non-members are the prefix of the attack recall and left out of every metric.")
+    references.prepare(context, rows, models, chosen)
     passes = evidence.plan(spec, dataset, rows.encoded, tokenizer, needed, prefix)
 
     if not context.finished("token statistics"):
@@ -78,9 +80,10 @@ def collect(
     """
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    context.fingerprint(
-        "token statistics", model=models.fingerprint("target"), reference=models.fingerprint("reference")
-    )
+    prints = {"model": models.fingerprint("target"), "reference": models.fingerprint("base")}
+    if spec.reference.kind != "base":
+        prints["trained_reference"] = models.fingerprint("reference")
+    context.fingerprint("token statistics", **prints)
     found, n = {}, len(rows.frame)
     for number, one in enumerate(sorted(passes, key=lambda one: one.model != "target")):
         arrays = one.cached(spec, models.fingerprint(one.model))

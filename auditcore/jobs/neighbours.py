@@ -43,7 +43,8 @@ def measure(
     if "self_prompt" not in needed:
         return copies, {}
     texts = self_prompt.write_texts(context, models, "spv")
-    models.add(SPV, self_prompt.train(context, models, spec.spv, texts, SPV, "self-prompt reference"))
+    every = np.arange(len(texts.ids))
+    models.add(SPV, self_prompt.train(context, models, spec.spv, texts, every, SPV, "self-prompt reference"))
     varied = 2 * spec.spv.pairs
     with context.again("self-prompt scores", (1 + varied) * n) as on_progress:
         own = _mean(spec, models, SPV, rows.encoded, shifted(on_progress, 0, (1 + varied) * n), True)

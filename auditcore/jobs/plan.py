@@ -129,13 +129,14 @@ def plan_here(spec: AnySpec) -> Plan:
 
         member = dataset.frame["member"].astype("boolean")
         n_nonmember = int((~member).fillna(False).sum())
-        left = max(n_nonmember - (spec.recall_shots if "prefixed" in needs(spec.attacks) else 0), 0)
-        points = [_operating_point(f, left) for f in spec.target_fprs]
-        data = work.Size(rows, tokens, int(member.notna().sum()))
+        trains = _reference_rows(spec, dataset.frame, member)
+        left = n_nonmember - trains - (spec.recall_shots if "prefixed" in needs(spec.attacks) else 0)
+        points = [_operating_point(f, max(left, 0)) for f in spec.target_fprs]
+        data = work.Size(rows, tokens, int(member.notna().sum()) - trains, trains)
         attacks = work.attacks_alone(spec, data, forward)
-        seconds = work.passes(spec, spec.attacks, data) * forward + 20
+        seconds = work.whole(spec, data) * forward + 20
         disk = tokens * 40 + work.disk(spec, weights)
-        return Plan("membership", rows, tokens, seconds, disk, [], points, notes + work.notes(spec), attacks)
+        return Plan("membership", rows, tokens, seconds, disk, [], points, notes + work.notes(spec, data), attacks)
     if isinstance(spec, FinetuneSpec):
         from auditcore.training.rows import select_rows
 
@@ -211,6 +212,13 @@ def _sweep_plan(
         f"{len(validation):,} that only measure the validation loss."
     )
     return Plan("sweep", rows, tokens, passes * forward + 20, size + tokens * 20 * checkpoints, [], points, notes)
+
+
+def _reference_rows(spec: MembershipSpec, frame: Any, member: Any) -> int:
+    """Non-members that train an sft reference. Raises DatasetError, as the run would, when they are too few."""
+    from auditcore.jobs.references import choose_nonmembers
+
+    return len(choose_nonmembers(spec, frame["group"], member)) if spec.reference.kind == "sft" else 0
 
 
 def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:

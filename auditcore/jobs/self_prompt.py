@@ -69,8 +69,10 @@ def write_texts(context: Context, models: Models, what: str) -> Any:
     return _encoded(written)
 
 
-def train(context: Context, models: Models, recipe: RecipeSpec, encoded: Any, name: str, stage: str) -> ModelSpec:
-    """Fine-tune the base on texts, in run folder/`name`; returns what to load. encoded: all of it is trained on."""
+def train(
+    context: Context, models: Models, recipe: RecipeSpec, encoded: Any, rows: np.ndarray, name: str, stage: str
+) -> ModelSpec:
+    """Fine-tune the base on some rows of `encoded`, in run folder/`name`; returns what to load."""
     from auditcore.lm.load import load_model
     from auditcore.training.finetune import finetune
 
@@ -80,13 +82,12 @@ def train(context: Context, models: Models, recipe: RecipeSpec, encoded: Any, na
     if not context.finished(stage):
         with context.stage(stage) as on_progress:
             training = training_spec(spec, recipe, source, spec.seed)
-            everything, none = np.arange(len(encoded.ids)), np.empty(0, dtype=np.int64)
             models.release()
             finetune(
                 load_model(training.model),
                 encoded,
-                everything,
-                none,
+                rows,
+                np.empty(0, dtype=np.int64),
                 training,
                 folder,
                 on_step=lambda step, total, _: on_progress(step, total),

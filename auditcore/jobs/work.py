@@ -21,6 +21,7 @@ class Size:
     rows: int
     tokens: int
     known: int
+    reference_rows: int = 0  # non-members that train an sft reference
 
 
 def passes(spec: MembershipSpec, attacks: Iterable[str], size: Size) -> float:
@@ -35,22 +36,34 @@ def passes(spec: MembershipSpec, attacks: Iterable[str], size: Size) -> float:
     if "shadows" in needed:
         half = 0.5 * size.known / max(size.rows, 1)
         total += spec.shadows.count * (1 + TRAINING * _epochs(spec.shadows, half * size.rows) * half)
+    texts = spec.self_prompt.texts * spec.written_tokens / max(size.tokens, 1)
     if "self_prompt" in needed:
-        total += 1 + 2 * spec.spv.pairs + _texts(spec, spec.spv, size)
+        total += 1 + 2 * spec.spv.pairs + texts * TRAINING * _epochs(spec.spv, spec.self_prompt.texts)
+    if needed & {"reference", "reference_moments"}:
+        if spec.reference.kind == "sft":
+            share = size.reference_rows / max(size.rows, 1)
+            total += TRAINING * _epochs(spec.reference, size.reference_rows) * share
+        elif spec.reference.kind == "distillation":
+            total += texts * TRAINING * _epochs(spec.reference, spec.self_prompt.texts)
+    if writes(spec, needed):
+        total += WRITING * texts
     return total
+
+
+def whole(spec: MembershipSpec, size: Size) -> float:
+    """The same for the whole audit: a fine-tuned reference is made even where no attack reads it."""
+    return passes(spec, {*spec.attacks, "reference"}, size)
+
+
+def writes(spec: MembershipSpec, needed: frozenset[str]) -> bool:
+    """Whether the target is asked to write texts."""
+    return "self_prompt" in needed or (spec.reference.kind == "distillation" and "reference" in needed)
 
 
 def _epochs(recipe: RecipeSpec, rows: float) -> float:
     """Epochs that are really trained: max_steps may end them early."""
     per_epoch = max(rows / recipe.batch_size, 1.0)
     return recipe.epochs if recipe.max_steps is None else min(recipe.epochs, recipe.max_steps / per_epoch)
-
-
-def _texts(spec: MembershipSpec, recipe: RecipeSpec, size: Size) -> float:
-    """Writing the texts, and fine-tuning on them."""
-    how = spec.self_prompt
-    share = how.texts * spec.written_tokens / max(size.tokens, 1)
-    return share * (WRITING + TRAINING * _epochs(recipe, how.texts))
 
 
 def disk(spec: MembershipSpec, weights: int) -> int:
@@ -63,10 +76,12 @@ def disk(spec: MembershipSpec, weights: int) -> int:
         total += spec.shadows.count * adapter if spec.shadows.method == "lora" else whole
     if "self_prompt" in needed:
         total += adapter if spec.spv.method == "lora" else whole
+    if spec.reference.kind != "base":
+        total += adapter if spec.reference.method == "lora" else whole
     return total
 
 
-def notes(spec: MembershipSpec) -> list[str]:
+def notes(spec: MembershipSpec, size: Size) -> list[str]:
     """What is trained, in words."""
     from auditcore.jobs.evidence import needs
 
@@ -75,12 +90,15 @@ def notes(spec: MembershipSpec) -> list[str]:
         shadows = spec.shadows
         how = f"{shadows.method}, {shadows.epochs} epochs, half of the known rows each"
         found.append(f"{shadows.count} shadow models are fine-tuned ({how}).")
+    if writes(spec, needed | {"reference"}):
+        texts = f"{spec.self_prompt.texts:,} texts of up to {spec.written_tokens} tokens"
+        found.append(f"The target writes {texts}.")
     if "self_prompt" in needed:
-        how = f"{spec.spv.method}, {spec.spv.epochs} epochs"
-        found.append(
-            f"The target writes {spec.self_prompt.texts:,} texts of up to {spec.written_tokens} tokens, and a "
-            f"reference is fine-tuned on them ({how})."
-        )
+        found.append(f"For spv a reference is fine-tuned on them ({spec.spv.method}, {spec.spv.epochs} epochs).")
+    if spec.reference.kind != "base":
+        what = {"sft": f"{size.reference_rows:,} non-members, which leave the evaluation", "distillation": "them"}
+        how = f"{spec.reference.method}, {spec.reference.epochs} epochs"
+        found.append(f"The reference of all attacks is fine-tuned on {what[spec.reference.kind]} ({how}).")
     return found
 
 

@@ -43,6 +43,9 @@ def cost(attack: str, spec: MembershipSpec) -> Cost:
         "lira": f"{spec.shadows.count} shadow models ({spec.shadows.method})",
         "spv": f"a reference ({spec.spv.method}) on {spec.self_prompt.texts:,} texts that the target writes",
     }
+    if "reference" in one.needs and spec.reference.kind != "base":
+        what = {"sft": "known non-members", "distillation": f"{spec.self_prompt.texts:,} texts that the target writes"}
+        training[attack] = f"a reference ({spec.reference.method}) on {what[spec.reference.kind]}"
     return Cost(attack, one.title, one.paper, one.access, one.passes + more.get(attack, 0), training.get(attack, ""))
 
 

@@ -131,6 +131,23 @@ def test_finetune_options_reach_the_spec(open_page, rows: Path, started: list) -
     assert spec.learning_rate == pytest.approx(1e-4)
 
 
+def test_copies_shadows_and_the_kind_of_reference_reach_the_spec(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows, "membership")
+    app.get_by_key("setup_model_membership").set_value("smollm2-135m")
+    app.get_by_key("setup_attacks").set_value(["ez", "neighbourhood", "spv", "lira"])
+    app.get_by_key("setup_compare_with").set_value("distillation")
+    app.run()
+    for key, value in (("neighbours", 4), ("pairs", 3), ("texts", 50), ("shadows", 6)):
+        app.get_by_key(f"setup_{key}").set_value(value)
+    app.run()
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert not app.exception, app.exception
+    spec = started[0]
+    assert (spec.neighbours.count, spec.spv.pairs, spec.self_prompt.texts, spec.shadows.count) == (4, 3, 50, 6)
+    assert spec.reference.kind == "distillation"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
