@@ -8,6 +8,7 @@ from auditcore import jobs, store
 from auditcore.errors import AuditError, ModelError
 from auditcore.jobs import neighbours
 from auditcore.jobs.classify import classify
+from auditcore.jobs.plan import plan_here
 from auditcore.lm import memory
 from auditcore.spec import dump_spec, parse_spec
 from tests.job_specs import membership_spec, run_spec, tables_of
@@ -108,7 +109,7 @@ def test_passes_are_counted_as_they_are_run(home, pair, monkeypatch) -> None:
     monkeypatch.setattr(substitute, "substitute", lambda *a, **k: ran.append("proposals") or propose(*a, **k))
     run_spec(dump_spec(spec))
     assert len([name for name in ran if name != "reference"]) == cost("neighbourhood", spec).passes == 7
-    plan = jobs.plan(spec)
+    plan = plan_here(spec)
     assert "neighbourhood (arXiv 2305.18462)" in plan.to_text()
     assert "7 passes a row" in plan.to_text()
 

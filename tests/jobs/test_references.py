@@ -8,6 +8,7 @@ from auditcore import jobs, store
 from auditcore.errors import DatasetError, RunError, SpecError
 from auditcore.jobs import references
 from auditcore.jobs.classify import classify
+from auditcore.jobs.plan import plan_here
 from auditcore.spec import dump_spec, parse_spec
 from tests.job_specs import membership_spec, run_spec, tables_of
 
@@ -76,19 +77,19 @@ def test_too_few_nonmembers_are_refused_by_plan_and_run_alike(home, pair) -> Non
     with pytest.raises(DatasetError, match="sft fine-tunes on 3 of 16 rows"):
         run_spec(spec)
     with pytest.raises(Exception, match="sft fine-tunes on 3 of 16 rows"):
-        jobs.plan(parse_spec(spec))
+        plan_here(parse_spec(spec))
 
 
 def test_the_plan_counts_its_training_and_the_rows_that_leave(home, pair) -> None:
-    base = jobs.plan(parse_spec(spec_of(home, pair, "base")))
-    sft = jobs.plan(parse_spec(spec_of(home, pair, "sft")))
+    base = plan_here(parse_spec(spec_of(home, pair, "base")))
+    sft = plan_here(parse_spec(spec_of(home, pair, "sft")))
     text = sft.to_text()
     assert [p["n_nonmember"] for p in base.operating_points] == [16] * 4
     assert [p["n_nonmember"] for p in sft.operating_points] == [8] * 4
     assert sft.attacks[0]["seconds"] > base.attacks[0]["seconds"]
     assert "fine-tuned on 8 non-members, which leave the evaluation (lora, 6 epochs)" in text
     assert "trains a reference (lora) on known non-members" in text
-    distilled = jobs.plan(parse_spec(spec_of(home, pair, "distillation"))).to_text()
+    distilled = plan_here(parse_spec(spec_of(home, pair, "distillation"))).to_text()
     assert "The target writes 400 texts" in distilled
     assert "trains a reference (lora) on 400 texts that the target writes" in distilled
 

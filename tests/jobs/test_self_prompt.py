@@ -10,6 +10,7 @@ from auditcore import jobs, store
 from auditcore.errors import DatasetError, SpecError
 from auditcore.jobs import self_prompt
 from auditcore.jobs.classify import classify
+from auditcore.jobs.plan import plan_here
 from auditcore.membership.cost import cost
 from auditcore.spec import SelfPromptSpec, dump_spec, parse_spec
 from tests.job_specs import membership_spec, run_spec, tables_of
@@ -155,7 +156,7 @@ def test_killed_in_each_of_its_stages_it_ends_with_the_same_tables(home, pair) -
 
 def test_the_plan_says_what_is_trained_and_how_long_each_attack_takes(home, pair) -> None:
     spec = parse_spec(spv_spec(home, pair, attacks=["ez", "spv"]))
-    plan = jobs.plan(spec)
+    plan = plan_here(spec)
     text = plan.to_text()
     assert cost("spv", spec).passes == 3 + 4 * 2
     assert "11 passes a row; trains a reference (lora) on 70 texts that the target writes; about" in text
@@ -163,7 +164,7 @@ def test_the_plan_says_what_is_trained_and_how_long_each_attack_takes(home, pair
     alone = {one["attack"]: one["seconds"] for one in plan.attacks}
     assert alone["spv"] > 5 * alone["ez"]
     assert plan.seconds > alone["spv"]
-    more = jobs.plan(parse_spec(spv_spec(home, pair, attacks=["ez", "spv"], spv={**SPV, "epochs": 20})))
+    more = plan_here(parse_spec(spv_spec(home, pair, attacks=["ez", "spv"], spv={**SPV, "epochs": 20})))
     assert {o["attack"]: o["seconds"] for o in more.attacks}["spv"] > alone["spv"]
 
 
