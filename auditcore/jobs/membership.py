@@ -76,7 +76,7 @@ def collect(
 ) -> Found:
     """Arrays of every pass, each taken from the cache when the same tokens met the same model.
 
-    The passes of one model follow each other, so that two which do not fit into memory together can take turns.
+    The passes of one model follow each other, so that only one of the two has to be in memory.
     """
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
@@ -85,13 +85,16 @@ def collect(
         prints["trained_reference"] = models.fingerprint("reference")
     context.fingerprint("token statistics", **prints)
     found, n = {}, len(rows.frame)
-    for number, one in enumerate(sorted(passes, key=lambda one: one.model != "target")):
+    ordered = sorted(passes, key=lambda one: one.model != "target")
+    for number, one in enumerate(ordered):
         arrays = one.cached(spec, models.fingerprint(one.model))
         if arrays is None:
             on_batch = shifted(on_progress, number * n, len(passes) * n)
             arrays = one.run(spec, models.get(one.model), on_batch)
             cache.save("tokens", one.key(spec, models.fingerprint(one.model), one.moments), arrays)
         found[one.name] = arrays
+        if one.model == "target" and all(later.model != "target" for later in ordered[number + 1 :]):
+            models.release_target()
         on_progress((number + 1) * n, len(passes) * n)
     if models.apart:
         context.note("Target and reference do not fit into memory together: they were loaded one after the other.")

@@ -69,6 +69,13 @@ class Models:
         self._loaded.clear()
         _collect(pick_device(self.sources["target"].device))
 
+    def release_target(self) -> None:
+        """Forget the target after its last pass, unless the reference is its own base: half of the memory, for free."""
+        from auditcore.lm.load import shares_base
+
+        if not shares_base(self.sources["target"], self.sources["reference"].source):
+            self.release()
+
     def _make_room(self, wanted: ModelSpec) -> None:
         from auditcore.lm import memory
         from auditcore.lm.load import pick_device

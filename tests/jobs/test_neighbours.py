@@ -134,7 +134,6 @@ def test_models_that_do_not_fit_together_take_turns_with_the_same_numbers(home, 
     run = run_spec(spec)
     assert held
     assert not any(held)  # never a second one beside the first
-    assert any("loaded one after the other" in note for note in run.manifest["data"]["notes"])
     np.testing.assert_array_equal(scores_of(run, "ez")["score"], expected["score"])
 
 
@@ -162,3 +161,14 @@ def test_an_adapter_and_its_base_stay_one_model(home, pair, monkeypatch) -> None
     run = run_spec(membership_spec(home, (adapter, pair[1]), attacks=["ez", "neighbourhood"], neighbours={"count": 2}))
     assert loaded == [str(adapter)]
     assert (run.read("token_stats")["delta"].fillna(0) != 0).any()
+
+
+def test_only_one_whole_model_is_in_memory(home, pair) -> None:
+    from auditcore.jobs.models import Models
+    from auditcore.spec import parse_spec
+
+    models = Models(parse_spec(membership_spec(home, pair)))
+    models.get("target")
+    models.release_target()
+    models.get("reference")
+    assert list(models._loaded) == [(str(pair[1]), None)]
