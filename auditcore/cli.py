@@ -191,6 +191,8 @@ def _findings(run: store.Run) -> list[Sentence]:
     found = [summary.finding(run)]
     if run.kind == "membership" and run.has("attack_metrics"):
         found += findings.unresolved_notes(run.read("attack_metrics"))
+    if (counted := summary.subjects(run)) is not None:
+        found.append(findings.subjects_finding(*counted))
     found += summary.defence_findings(run)
     return [sentence for sentence in found if sentence]
 

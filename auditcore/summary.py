@@ -155,6 +155,32 @@ def defence_findings(run: Run, read: Read = read_table) -> list[Sentence]:
     return [told.defences_finding(table, attribute, budget) for attribute, table in defences(run, read).items()]
 
 
+def subjects(run: Run) -> tuple[findings.Subjects, str, float] | None:
+    """Subjects of a membership run at its finest rate: what was found, the strongest attack, the target rate.
+
+    None where rows share no subject, or where no rate could be measured.
+    """
+    if run.kind != "membership" or not run.has("attack_metrics"):
+        return None
+    groups = run.read("examples", ["group"])["group"]
+    metrics = run.read("attack_metrics")
+    fpr = findings.finest_fpr(metrics) if len(metrics) else None
+    if fpr is None or not findings.shared_subjects(run.manifest["spec"]["data"], groups):
+        return None
+    best = findings.points(metrics, fpr).dropna(subset=["value"]).iloc[0]
+    found = findings.subjects(subject_scores(run, str(best["attack"])), best["threshold"])
+    return None if found is None else (found, str(best["attack"]), fpr)
+
+
+def subject_scores(run: Run, attack: str) -> pd.DataFrame:
+    """Subject, membership and rank score of one attack's rows, in the order of the scores."""
+    query = """
+        select e."group", s.member, s.rank_score from membership_scores s join examples e using (example_id)
+        where s.attack = ?
+    """
+    return run.sql(query, [attack], tables=["membership_scores", "examples"])
+
+
 def per_hundred(share: float) -> str:
     """A share as "so many of 100": no decimals unless it is below 10."""
     value = 100 * float(share)

@@ -10,6 +10,7 @@ from auditcore import findings, words
 from auditcore.figures import tokens as figures
 from auditcore.store import Run
 from auditcore.words import Strong
+from pages import _membership_groups
 from pages import _ui as ui
 
 ROW_KEY = "row"
@@ -24,17 +25,13 @@ SORT = {
 }
 
 
-def draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> None:
-    """Draw table and token view as one fragment: choosing a row redraws nothing above it."""
+def draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> str | None:
+    """Draw table and token view; return the row that is shown."""
     if not run.has("token_stats"):
         ui.empty(
             "No token statistics yet.", "They are the first stage of a membership audit; the page fills as it works."
         )
-        return
-    st.fragment(_draw)(run, attack, threshold, skip_first)
-
-
-def _draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> None:
+        return None
     ui.section("Rows", "Choose a row to see it token by token; the address of the page names it.")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         who = st.selectbox("Show", list(WHO), format_func=lambda k: WHO[k], key="show", bind="query-params", width=170)
@@ -43,16 +40,24 @@ def _draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> N
         )
         label = "Find in row names" if ui.hide_text() or _no_text(run) else "Find in row names and texts"
         search = st.text_input(label, key="rows_search", max_chars=200, type="search", width=260) or ""
-    ids, first = _ids(run, attack, who, sort, search)
+        subject = _membership_groups.choose(run)
+    ids, first = _ids(run, attack, who, sort, search, subject)
     row = _current(run, first)
     listed = row if st.session_state.get(ROW_KEY) or st.query_params.get(ROW_KEY) else None
-    page = _table_page(ids, listed, (run.id, attack, who, sort, search))
+    page = _table_page(ids, listed, (run.id, attack, who, sort, search, subject))
     if len(ids):
         _table(run, attack, threshold, ids[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], row, page)
     else:
-        ui.empty("No row fits this choice.", "Clear the search or show all rows.")
+        ui.empty("No row fits this choice.", "Clear the search or the subject, or show all rows.")
     if row is not None:
         _token_view(run, attack, threshold, skip_first, row, ids, page)
+    return row
+
+
+def show(row: str) -> None:
+    """Make `row` the row shown, and the list turn to its page. Before any widget of the rows is drawn."""
+    st.session_state[ROW_KEY] = row
+    _new_pager()
 
 
 # --- which row ---
@@ -96,20 +101,20 @@ def _new_pager() -> None:
     st.session_state["_rows_pager"] = st.session_state.get("_rows_pager", 0) + 1
 
 
-def _ids(run: Run, attack: str, who: str, sort: str, search: str) -> tuple[list[str], str | None]:
+def _ids(run: Run, attack: str, who: str, sort: str, search: str, subject: str) -> tuple[list[str], str | None]:
     """Names of the rows to list, in order; and the first that has a score.
 
     Rows placed at the top without a ratio open the list, but show little: the page starts with one that has a score.
     """
     deep = bool(search) and not ui.hide_text() and not _no_text(run)
     table = "membership_scores" if run.has("membership_scores") else "examples"
-    found = _ordered(str(run.path), run.version(table), table, attack, who, sort, search.strip(), deep)
+    found = _ordered(str(run.path), run.version(table), table, attack, who, sort, search.strip(), deep, subject)
     return found["ids"], found["first"]
 
 
 @st.cache_data(show_spinner=False, max_entries=60)
 def _ordered(
-    path: str, version: str, table: str, attack: str, who: str, sort: str, search: str, deep: bool
+    path: str, version: str, table: str, attack: str, who: str, sort: str, search: str, deep: bool, subject: str
 ) -> dict[str, Any]:
     """Ids of the rows to list, in order. Names of tables and orders are ours; what was typed goes in as a parameter."""
     scores = table == "membership_scores"
@@ -125,8 +130,12 @@ def _ordered(
         )
         where += f" and (contains(lower(example_id), lower(?)){text if deep else ''})"
         params += [search, search] if deep else [search]
+    if subject:
+        where += ' and example_id in (select example_id from examples where "group" = ?)'
+        params.append(subject)
     query = f"select example_id, status from ({inner}) where {where} order by {SORT[sort][1]}"
-    found = Run(Path(path)).sql(query, params, [table, "token_stats"] if deep else [table])
+    more = [*(["token_stats"] if deep else []), *(["examples"] if subject and scores else [])]
+    found = Run(Path(path)).sql(query, params, [table, *more])
     ids = found["example_id"].tolist()
     scored = found.loc[found["status"] == "ok", "example_id"].head(1).tolist()
     return {"ids": ids, "first": (scored or ids[:1] or [None])[0]}

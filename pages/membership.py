@@ -12,7 +12,16 @@ from auditcore.figures import membership as figures
 from auditcore.figures import tables as html_tables
 from auditcore.figures import tokens as token_figures
 from auditcore.store import Run
-from pages import _live, _membership_compare, _membership_rows, _membership_sweep, _membership_where, _notes
+from pages import (
+    _live,
+    _membership_compare,
+    _membership_groups,
+    _membership_rows,
+    _membership_scores,
+    _membership_sweep,
+    _membership_where,
+    _notes,
+)
 from pages import _ui as ui
 
 TABLES = ("examples", "token_stats", "membership_scores", "blind", "attack_metrics", "roc", "verdicts")
@@ -48,9 +57,7 @@ def main() -> None:
     notes = None
     if metrics is not None and len(metrics):
         notes = _attacks(run, metrics, choice)
-    if run.has("membership_scores"):
-        _distributions(run, choice)
-    _membership_rows.draw(run, choice.attack, choice.threshold, choice.skip_first)
+    st.fragment(_linked)(run, choice)
     _membership_where.draw(run, choice.skip_first)
     _membership_compare.draw(run, choice.target_fpr)
     _notes.draw(run)
@@ -60,6 +67,19 @@ def main() -> None:
             for note in _unresolved(run.version("attack_metrics"), str(run.path)):
                 ui.quiet(note)
     _live.watch(run, TABLES)
+
+
+def _linked(run: Run, choice: Choice) -> None:
+    """Scores, subjects, rows and tokens: one fragment, so that a choice in any of them redraws these and nothing above.
+
+    The scores stand first and are drawn last: the row that they mark is chosen below them.
+    """
+    _membership_scores.take_click(run, choice.attack)
+    place = st.container()
+    _membership_groups.draw(run, choice.attack, choice.target_fpr, choice.threshold)
+    row = _membership_rows.draw(run, choice.attack, choice.threshold, choice.skip_first)
+    with place:
+        _membership_scores.draw(run, choice.attack, choice.threshold, row)
 
 
 def _other(run: Run | None) -> None:
@@ -173,24 +193,6 @@ def _left_out(drawn: figures.Curves) -> None:
         ui.quiet(f"{'; '.join(parts)}.")
 
 
-def _distributions(run: Run, choice: Choice) -> None:
-    """Scores of members against those of non-members."""
-    bins = figures.Histogram(**_histogram(run.version("membership_scores"), str(run.path), choice.attack))
-    if not bins.counts["member"] + bins.counts["nonmember"] + bins.counts["forced"]:
-        return
-    name = findings.attack_name(choice.attack)
-    caption = findings.scores_sentence(bins.counts, choice.attack)
-    ui.chart_title(_distribution_title(bins, name, choice.threshold), caption)
-    fig = figures.scores_figure(bins, choice.attack, choice.threshold)
-    ui.chart(fig, "scores", f"Distribution of {name} scores. {words.plain(caption)}")
-
-
-def _distribution_title(bins: figures.Histogram, name: str, threshold: float | None) -> str:
-    if threshold is None:
-        return f"{name} scores of training rows and of other rows"
-    return f"{name} scores: everything right of the line is called a training row"
-
-
 # Caches hold frames and dicts, keyed by the version of a table: never a class of ours, never a frame as an argument.
 
 
@@ -199,12 +201,6 @@ def _curves(version: str, path: str) -> dict[str, Any]:
     run = Run(Path(path))
     n = run.sql("select max(n_nonmember) as n from attack_metrics", tables=["attack_metrics"])["n"].iloc[0]
     return vars(figures.curves(run.read("roc", ["attack", "fpr", "tpr"]), int(n)))
-
-
-@st.cache_data(show_spinner=False, max_entries=40)
-def _histogram(version: str, path: str, attack: str) -> dict[str, Any]:
-    columns = ["attack", "member", "score", "status"]
-    return vars(figures.histogram(Run(Path(path)).read("membership_scores", columns, "attack = ?", [attack]), attack))
 
 
 @st.cache_data(show_spinner=False, max_entries=20)

@@ -22,11 +22,12 @@ def membership_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> R
     """Write a membership run: examples, token_stats, membership_scores, attack_metrics, roc, verdicts."""
     recipe = replace(recipe or Recipe(), **changes)
     rng = np.random.default_rng(recipe.seed)
+    group = {"group": "patient"} if recipe.per_subject > 1 else {}
     spec = {
         "kind": "membership",
         "name": out.name,
         "model": {"source": "runs/ft/checkpoints/last", "reference": "smollm2-135m"},
-        "data": {"path": "rows.csv", "roles": {"text": "text", "member": "member"}},
+        "data": {"path": "rows.csv", "roles": {"text": "text", "member": "member"} | group},
         "max_length": 128,
         "store_text": recipe.store_text,
     }

@@ -41,6 +41,7 @@ class Recipe:
     stages: int = 9  # membership: how many of its tables exist (9 = all)
     members: float = 0.5  # share of rows that are members
     unknown: float = 0.02  # share of rows of unknown membership
+    per_subject: int = 1  # rows of each subject, all members or none
     lift: float = 0.9  # how far members' log-probs are raised in the error zone, nats
     gap: float = 0.3  # vectors: how far the strongest artifact is above chance
     classes: tuple[str, ...] = ("A", "B", "C", "D", "E")
@@ -94,12 +95,13 @@ def example_table(rng: np.random.Generator, recipe: Recipe) -> pd.DataFrame:
     if recipe.hostile and n > 7:
         lengths[7] = 5_000  # the row of 20,000 characters
     member = pd.array(rng.random(n) < recipe.members, dtype="boolean")
+    member = member.take(np.arange(n) // recipe.per_subject * recipe.per_subject)
     if recipe.unknown:
         member[rng.random(n) < recipe.unknown] = pd.NA
     return pd.DataFrame(
         {
             "example_id": ids,
-            "group": [f"s{i}" for i in range(n)],
+            "group": [f"s{i // recipe.per_subject}" for i in range(n)],
             "split": pd.array([pd.NA] * n, dtype="string"),
             "member": member,
             "n_tokens": lengths.astype(np.int32),

@@ -77,3 +77,19 @@ def frame(*rows: tuple) -> pd.DataFrame:
 )
 def test_comparison_is_careful(rows: list, said: str) -> None:
     assert words.plain(summary.comparison_sentence(frame(*rows))) == said
+
+
+def test_subjects_of_a_run_are_those_of_its_strongest_attack(tmp_path: Path) -> None:
+    run = membership_run(tmp_path / "run", rows=1600, tokens=12, per_subject=4)
+    counted = summary.subjects(run)
+    assert counted is not None
+    found, attack, fpr = counted
+    best = summary.strongest_attack(run.read("attack_metrics"))
+    assert (attack, fpr) == (best["attack"], 0.01)
+    scores = run.read("membership_scores", where="attack = ? and member", params=[attack])
+    hits = scores["rank_score"] >= best["threshold"]
+    assert found.rates["n_flagged"].iloc[0] == hits.sum()
+    assert found.rates["n_rows"].sum() == scores["rank_score"].notna().sum() + found.rates["n_rows"].iloc[1]
+    assert summary.subjects(membership_run(tmp_path / "alone", rows=1600, tokens=12)) is None
+    assert summary.subjects(membership_run(tmp_path / "few", rows=60, tokens=12, per_subject=4)) is None
+    assert summary.subjects(vectors_run(tmp_path / "vectors", rows=60)) is None

@@ -10,6 +10,7 @@ from auditcore.claims import claim
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, score_number, share
 from auditcore.findings.compare import comparison_finding
 from auditcore.findings.costs import attack_costs
+from auditcore.findings.groups import Subjects, shared_subjects, subjects, subjects_finding
 from auditcore.findings.membership import (
     excess_sentence,
     finest_fpr,
@@ -44,6 +45,7 @@ __all__ = [
     "MEANINGS",
     "POINT_RULE",
     "STATUS_WORDS",
+    "Subjects",
     "accuracy_sentence",
     "alarms",
     "artifact_words",
@@ -75,7 +77,10 @@ __all__ = [
     "score_words",
     "scores_sentence",
     "share",
+    "shared_subjects",
     "strongest",
+    "subjects",
+    "subjects_finding",
     "together",
     "unresolved_notes",
     "vectors_finding",

@@ -18,6 +18,7 @@ def sections(run: Run) -> list[str]:
         blind = [run.read("blind")] if run.has("blind") else []
         made.append(attacks(pd.concat([run.read("attack_metrics"), *blind], ignore_index=True)))
         made.append(costs(findings.attack_costs(run.manifest["spec"])))
+        made.append(subjects(run))
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
         made += [defences(a, table) for a, table in summary.defences(run).items()]
@@ -47,6 +48,25 @@ def attacks(metrics: pd.DataFrame) -> str:
     notes = " ".join(words.plain(n) for n in findings.unresolved_notes(metrics))
     head = ("attack", "AUC", *(f"found at {100 * r:g} % false alarms" for r in rates))
     return _table("Attacks, with 95 % intervals", head, rows, notes)
+
+
+def subjects(run: Run) -> str:
+    """Two lines where rows share subjects: of how many is a row called a training row? No subject is named."""
+    counted = summary.subjects(run)
+    if counted is None:
+        return ""
+    found, attack, fpr = counted
+    rows = []
+    for line in found.rates.to_dict("records"):
+        few, some = line["n_subjects"] < FEWEST, 0 < line["n_found"] < FEWEST
+        n = f"fewer than {FEWEST}" if few else words.count(line["n_subjects"])
+        hits = f"fewer than {FEWEST}" if some else words.count(line["n_found"])
+        share = words.percent(line["share"]) if words.known(line["share"]) else words.NONE
+        cells = [n, words.count(line["n_rows"]), hits]
+        cells.append("suppressed" if few or some else _with_interval(share, line, words.percent_interval))
+        rows.append(_row([line["kind"]], cells))
+    head = ("subjects", "how many", "rows", "with a row called training", "share (95 % interval)")
+    return _table("Subjects", head, rows, words.plain(findings.subjects_finding(found, attack, fpr, FEWEST)))
 
 
 def costs(found: list[dict]) -> str:

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,59 +83,6 @@ def test_labels_never_overlap_and_keep_their_order(places, gap):
     values = [spots[n] for n in sorted(named, key=lambda n: (named[n], n))]
     assert all(b - a >= gap - 1e-9 for a, b in pairwise(values))
     assert max(values) <= 0.0
-
-
-SCORES = pd.DataFrame(
-    {
-        "attack": "ez",
-        "member": pd.array([True, True, True, False, False, False, None, True, False], dtype="boolean"),
-        "score": [4.0, 2.0, np.nan, 0.5, 0.0, np.nan, 1.0, np.nan, np.nan],
-        "status": ["ok", "ok", "n_zero", "ok", "p_zero", "insufficient", "ok", "no_evidence", "no_errors"],
-    }
-)
-
-
-def test_histogram_counts_every_row_exactly_once():
-    bins = figures.histogram(SCORES, "ez")
-    counts = bins.counts
-    assert counts == {
-        "member": 2, "nonmember": 3, "forced": 2, "no_evidence": 1, "unknown": 1, "insufficient": 1,
-    }  # fmt: skip
-    assert bins.table["members"].sum() == 2
-    assert bins.table["nonmembers"].sum() == 3
-    assert bins.table["nonmembers"].iloc[0] == 3 - int((bins.table["nonmembers"].iloc[1:]).sum())
-    assert bins.forced == (1, 1)
-    total = counts["member"] + counts["nonmember"] + counts["forced"] + counts["no_evidence"] + counts["unknown"]
-    assert total == len(SCORES)
-
-
-def test_score_figure_bars_are_the_shares_of_each_group():
-    bins = figures.histogram(SCORES, "ez")
-    fig = figures.scores_figure(bins, "ez", 1.5)
-    members, others = trace(fig, "members"), trace(fig, "non-members")
-    np.testing.assert_allclose(np.array(members.y, float)[:-1], bins.table["members"] / 3)
-    np.testing.assert_allclose(-np.array(others.y, float)[:-1], bins.table["nonmembers"] / 4)
-    assert members.y[-1] == pytest.approx(1 / 3)
-    assert any("called training rows from 1.50" in a.text for a in fig.layout.annotations)
-
-
-def test_scores_of_a_plain_attack_have_linear_bins():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {"attack": "loss", "member": rng.random(500) < 0.5, "score": rng.normal(size=500), "status": "ok"}
-    )
-    bins = figures.histogram(frame, "loss")
-    widths = (bins.table["right"] - bins.table["left"]).to_numpy()
-    np.testing.assert_allclose(widths, widths[0])
-    assert bins.table[["members", "nonmembers"]].to_numpy().sum() == 500
-    assert not bins.log
-    figures.scores_figure(bins, "loss", None)
-
-
-@pytest.mark.parametrize("score", [[np.nan, np.nan], [2.0, 2.0], [0.0, 0.0]])
-def test_degenerate_scores_still_draw(score):
-    frame = pd.DataFrame({"attack": "ez", "member": [True, False], "score": score, "status": "ok"})
-    figures.scores_figure(figures.histogram(frame, "ez"), "ez", 1e300)
 
 
 def metrics(**changes):

@@ -146,3 +146,81 @@ def test_warnings_stand_at_the_top(home: Path) -> None:
 def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path) -> None:
     assert "New audit" in html(page())
     assert "New audit" in html(page(vectors_run(home / "v", rows=60)))
+
+
+def test_a_click_in_the_scores_shows_the_row_and_turns_the_list_to_it(home: Path) -> None:
+    run = make(home)
+    at = page(run)
+    at.session_state["scores"] = {"selection": {"points": [{"customdata": "137"}]}}
+    at.run()
+    assert "Row <bdi>137</bdi>" in html(at)
+    assert at.session_state["row"] == "137"
+    (names,) = [frame.value["row"].tolist() for frame in at.dataframe if "called" in frame.value]
+    assert "137" in names
+    at.session_state["row"] = "42"  # another one, typed or chosen in the table
+    at.run()
+    assert "Row <bdi>42</bdi>" in html(at)
+    at.session_state["scores"] = {"selection": {"points": []}}  # the mark is taken back
+    at.run()
+    assert "Row <bdi>42</bdi>" in html(at)
+
+
+def test_a_click_on_a_bar_shows_a_row_of_it(home: Path) -> None:
+    run = make(home)
+    scores = run.read("membership_scores", where="attack = 'reference' and member", order_by="score")
+    middle = scores["score"].iloc[len(scores) // 2]
+    at = page(run, attack="reference")
+    bar = [12, 0.1, "words", "members", middle - 0.02, middle + 0.02]
+    at.session_state["scores"] = {"selection": {"points": [{"customdata": bar}]}}
+    at.run()
+    row = at.session_state["row"]
+    found = scores.set_index("example_id").loc[row, "score"]
+    assert abs(found - middle) <= 0.02
+    at.session_state["scores"] = {"selection": {"points": [{"customdata": [1, 1, "x", "drop table", 0, 1]}]}}
+    at.run()
+    assert not at.exception
+    assert at.session_state["row"] == row
+
+
+@pytest.mark.parametrize("attack", ["ez", "reference"])
+def test_a_click_on_rows_placed_at_the_top_shows_one_of_them(home: Path, attack: str) -> None:
+    run = make(home)
+    at = page(run, attack=attack)
+    at.session_state["scores"] = {"selection": {"points": [{"customdata": [3, 0.1, "x", "members", None, None]}]}}
+    at.run()
+    assert not at.exception
+    if attack == "ez":
+        chosen = run.read(
+            "membership_scores", where="attack = 'ez' and example_id = ?", params=[at.session_state["row"]]
+        )
+        assert chosen["status"].iloc[0] in ("no_errors", "n_zero")
+
+
+def test_subjects_are_shown_where_rows_share_them_and_their_rows_can_be_listed(home: Path) -> None:
+    run = make(home, rows=1600, tokens=12, per_subject=4)
+    at = page(run, attack="reference")
+    text = html(at)
+    assert "Subjects with the most rows found" in text
+    assert "subjects with rows in training" in text
+    assert "falsely accused by at least one row" in text
+    (table,) = [frame.value for frame in at.dataframe if "training rows" in frame.value]
+    assert (table["found"] <= table["training rows"]).all()
+    subject = table["subject"].iloc[0]
+    at.text_input(key="subject").set_value(subject).run()
+    (rows,) = [frame.value for frame in at.dataframe if "called" in frame.value]
+    wanted = run.read("examples", ["example_id"], '"group" = ?', [subject])["example_id"]
+    assert set(rows["row"]) == set(wanted)
+    assert (rows["called"] == "training row").sum() == table["found"].iloc[0]
+    at.text_input(key="subject").set_value("nobody' or 1=1 --").run()
+    assert not at.exception
+    assert "No row fits this choice" in html(at)
+
+
+def test_subjects_are_not_spoken_of_where_every_row_is_its_own(home: Path) -> None:
+    at = page(make(home, rows=1600, tokens=12))
+    assert "Subjects with" not in html(at)
+    assert not [field for field in at.text_input if field.label == "Subject"]
+
+
+def test_without_a_threshold_subjects_cannot_be_judged(home: Path) -> None:
+    assert "no threshold at the chosen rate" in html(page(make(home, per_subject=4), fpr="0.1"))

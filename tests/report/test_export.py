@@ -125,6 +125,25 @@ def test_small_classes_are_suppressed_in_the_report(tmp_path: Path) -> None:
     assert "fewer than 10 subjects suppressed" in text
 
 
+def test_subjects_are_counted_in_the_report_and_none_is_named(tmp_path: Path) -> None:
+    run = membership_run(tmp_path / "run", rows=1600, tokens=12, per_subject=4)
+    page = export(run, "html", tmp_path / "report.html").read_text()
+    section = re.search(r"<section><h2>Subjects</h2>.*?</section>", page, re.S)
+    assert section
+    text = section.group()
+    assert "in training" in text
+    assert "falsely accused by at least one row" in text
+    assert not re.search(r">s\d+<", text)
+    few = membership_run(tmp_path / "few", rows=1600, tokens=12, per_subject=200, members=0.5)
+    text = export(few, "html", tmp_path / "few.html").read_text()
+    assert "fewer than 10" in text
+    assert "suppressed" in text
+    alone = export(
+        membership_run(tmp_path / "alone", rows=1600, tokens=12), "html", tmp_path / "alone.html"
+    ).read_text()
+    assert "<h2>Subjects</h2>" not in alone
+
+
 def test_a_run_that_is_not_finished_says_so(tmp_path: Path) -> None:
     run = membership_run(tmp_path / "m", rows=60, tokens=8, stages=1, status="failed")
     text = export(run, "html", tmp_path / "r.html").read_text()
