@@ -18,7 +18,13 @@ def claim(manifest: dict[str, Any], verdicts: pd.DataFrame) -> dict[str, str]:
     KeyError when the manifest has no spec.
     """
     kind = manifest["spec"]["kind"]
-    build = {"membership": _membership, "vectors": _vectors, "sweep": _sweep}.get(kind)
+    build = {
+        "membership": _membership,
+        "vectors": _vectors,
+        "sweep": _sweep,
+        "surfacelora": _checkpoint,
+        "frontier": _checkpoint,
+    }.get(kind)
     if build is None:
         return {"audited": "Nothing: fine-tuning makes a model and audits none.", "not_audited": "Everything."}
     audited, not_audited = build(manifest, verdicts)
@@ -145,6 +151,41 @@ def _written(manifest: dict[str, Any]) -> str:
     return (
         f" Also what it writes from {rows} was read too, cross-validated by subject: {'; '.join(phrases) or 'nothing'}."
     )
+
+
+def _checkpoint(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str]:
+    """Claim of one checkpoint that was chosen, locked and then judged on the test rows."""
+    spec, locked = manifest["spec"], manifest.get("locked")
+    if not locked:
+        nothing = "Nothing yet: no checkpoint was locked, so its test rows were not read."
+        return nothing, "Not audited: everything; what chose a checkpoint (bal_val) cannot praise it."
+    declared, chosen = locked["declaration"], locked["chosen"]
+    layers = sorted({int(v) for v in verdicts["layer"].dropna()}) if len(verdicts) else [spec["layer"]]
+    if spec["kind"] == "surfacelora":
+        name = f"step {chosen['step']}"
+        made = f", trained with SurfaceLoRA (lambda {spec['lambda']:g}, targets {listed(spec['targets'])})"
+    else:
+        name, made = str(chosen.get("checkpoint") or f"checkpoint {chosen['step']}"), ""
+    base = (spec.get("model") or {}).get("source") or spec["checkpoints"]["base"]
+    subjects = f", {counted(int(verdicts['n_subjects'].max()), 'test subject')}" if _any(verdicts, "n_subjects") else ""
+    audited = (
+        f"Sensitive label {listed(declared['attributes'])}, read from {listed(declared['artifacts'])} at layer "
+        f"{listed([str(v) for v in layers])} of {name} on {_print(manifest, 'model', base)}{made} (template "
+        f"{_print(manifest, 'template', spec.get('template'))}), chosen on bal_val and locked by {locked['by']} on "
+        f"{locked['time']} before the test rows were read, on {_data(manifest)}{subjects}, by the probes "
+        f"{listed(declared['attackers'])} ({counted(len(declared['seeds']), 'seed')}): "
+        f"{_lines(verdicts, 'LeakageGap')}."
+    )
+    open_ = [a for a in ARTIFACTS if a not in declared["artifacts"]]
+    probes = [p for p in PROBES if p not in declared["attackers"]]
+    not_audited = (
+        "Not audited: "
+        + (f"the artifacts {listed(open_)}, for which no mitigation is claimed; " if open_ else "")
+        + (f"the probes {listed(probes)}; " if probes else "")
+        + "any other checkpoint, layer, template or attribute; the generated text; attackers stronger than these "
+        "probes, trained on more rows or holding other data about the same people; populations unlike this one."
+    )
+    return audited, not_audited
 
 
 def _lines(verdicts: pd.DataFrame, quantity: str) -> str:

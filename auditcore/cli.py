@@ -12,8 +12,9 @@ from typing import TextIO
 
 import pandas as pd
 
-from auditcore import findings, store, summary
+from auditcore import decisions, findings, records, store, summary
 from auditcore.errors import AuditError, RunError, SpecError, did_you_mean
+from auditcore.findings import frontier as frontier_words
 from auditcore.spec import CORPORA, ROLES, SEQUENCES, UNITS, DataSpec, dump_spec, load_spec, parse_data
 from auditcore.words import Sentence, harmless
 
@@ -180,6 +181,13 @@ def _show_run(run: store.Run) -> None:
         _say(verdict_table(run.read("verdicts")))
     for sentence in _findings(run):
         _say(f"\n{''.join(sentence)}")
+    for problem in records.problems(run):
+        _say(f"Warning: {problem}")
+    lines = summary.record_lines(run)
+    if lines:
+        _say("\nOn record:")
+        for time, sentence in lines:
+            _say(f"  {time}  {''.join(sentence)}")
     claim = manifest.get("claim", {})
     if claim:
         _say(f"\n{claim.get('audited', '')}\n{claim.get('not_audited', '')}")
@@ -194,6 +202,7 @@ def _findings(run: store.Run) -> list[Sentence]:
     if (counted := summary.subjects(run)) is not None:
         found.append(findings.subjects_finding(*counted))
     found += summary.defence_findings(run)
+    found += summary.checkpoint_sentences(run)
     return [sentence for sentence in found if sentence]
 
 
@@ -232,6 +241,49 @@ def _cancel(arguments: argparse.Namespace) -> None:
     run = store.open_run(arguments.run)
     jobs.cancel(run)
     _say(f"Run {run.id}: {run.status}")
+
+
+def _reveal(arguments: argparse.Namespace) -> int:
+    """Declare, lock, read the test rows of the chosen checkpoint once, and tell what they said."""
+    from auditcore import jobs
+    from auditcore.jobs import lock
+
+    run = store.open_run(arguments.run)
+    others = [store.open_run(name) for name in arguments.also]
+    if not decisions.has_checkpoints(run):
+        raise RunError(f"Run {run.id} ({run.kind}) has no measured checkpoints; only runs of checkpoints are revealed.")
+    declaration = decisions.merge(
+        decisions.declared(run),
+        budget=arguments.budget,
+        attributes=_names(arguments.attribute),
+        artifacts=_names(arguments.artifact),
+        attackers=_names(arguments.attacker),
+        select_on=arguments.select_on,
+    )
+    seen = decisions.view([run, *others], declaration)
+    _say("Declared: " + frontier_words.declaration_words(declaration.record()) + ".")
+    _say("".join(frontier_words.selection_sentence(seen.selection, declaration)))
+    if arguments.dry_run:
+        _say("Nothing was recorded and no test row was read (--dry-run).")
+        return 0
+    if run.readonly:
+        _show_run(run)
+        return _gate(run, arguments)
+    found = lock.lock(run, declaration, arguments.by or records.me(), others)
+    if found.run is None:
+        _say("No checkpoint meets the budget; the declaration is on record and the test rows stay sealed.")
+        return 3 if arguments.fail_over_budget else 4 if arguments.require_within_budget else 0
+    if lock.pending(found.run):
+        if found.run.status in store.ACTIVE:
+            raise RunError(f"Run {found.run.id} is being worked on; its test rows are read there.")
+        jobs.execute(found.run, echo=_say)
+    _show_run(found.run)
+    return _gate(found.run, arguments)
+
+
+def _names(value: str | None) -> tuple[str, ...] | None:
+    """Names separated by commas, or None where the option was not given."""
+    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def _classify(arguments: argparse.Namespace) -> None:
@@ -313,6 +365,19 @@ def _parser() -> argparse.ArgumentParser:
     classify.add_argument("text", metavar="TEXT|FILE", help="a text, a .txt file, or a table with the run's columns")
     classify.add_argument("--attack", default="ez")
     classify.add_argument("--fpr", type=float, default=0.01, help="share of non-members falsely accused (default 0.01)")
+
+    reveal = command("reveal", _reveal, "lock the choice of a checkpoint, then read its test rows once")
+    reveal.add_argument("run", metavar="RUN")
+    reveal.add_argument("--also", action="append", default=[], metavar="RUN", help="choose among this run's too")
+    reveal.add_argument("--budget", type=float, help="above chance (default: the run's)")
+    reveal.add_argument("--attribute", metavar="NAME,...", help="sensitive labels that count (default: all)")
+    reveal.add_argument("--artifact", metavar="NAME,...", help="artifacts that count (default: those targeted)")
+    reveal.add_argument("--attacker", metavar="NAME,...", help="probes that count (default: all)")
+    reveal.add_argument("--select-on", choices=tuple(frontier_words.RULES), help="default: point, the paper's rule")
+    reveal.add_argument("--by", metavar="NAME", help="who declares (default: the user of this machine)")
+    reveal.add_argument("--dry-run", action="store_true", help="what would be chosen; nothing is recorded")
+    reveal.add_argument("--fail-over-budget", action="store_true", help="exit 3 over budget, or when none meets it")
+    reveal.add_argument("--require-within-budget", action="store_true", help="exit 4 unless within budget")
 
     export = command("export", _export, "write a run as one file")
     export.add_argument("run", metavar="RUN")

@@ -160,6 +160,13 @@ def rebounds(run: Run, declaration: Declaration, n_boot: int = 2000) -> dict[tup
     return found
 
 
+def skipped(run: Run, read: Read = read_table) -> pd.DataFrame:
+    """Checkpoints that were found but could not be measured: columns checkpoint, reason."""
+    if run.has("skipped"):
+        return read(run, "skipped")
+    return pd.DataFrame(run.manifest.get("skipped") or [], columns=["checkpoint", "reason"])
+
+
 def merge(base: Declaration, **changes: Any) -> Declaration:
     """The declaration with some parts replaced; None leaves a part as it is."""
     known = {k: v for k, v in changes.items() if v is not None}

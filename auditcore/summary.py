@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from auditcore import findings, words
+from auditcore import decisions, findings, records, votes, words
 from auditcore import verdict as rule
+from auditcore.decisions import Frontier
 from auditcore.findings import defences as told
+from auditcore.findings import frontier as say
 from auditcore.store import Run
 from auditcore.words import Sentence, Strong
 
@@ -47,6 +49,8 @@ def cards(run: Run, read: Read = read_table, limit: int = 6) -> list[Card]:
         return [card] if card else []
     if run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
         return vector_cards(read(run, "probe_metrics"), read(run, "verdicts"))[:limit]
+    if decisions.has_checkpoints(run):
+        return checkpoint_cards(run, read)[:limit]
     return []
 
 
@@ -133,7 +137,97 @@ def finding(run: Run, read: Read = read_table) -> Sentence:
         if len(best):
             row, budget = best.iloc[0], float(run.manifest["spec"]["budget"])
             return findings.vectors_finding(metrics, str(row["attribute"]), budget, str(row["split"]))
+    if decisions.has_checkpoints(run):
+        seen = decisions.view([run], read=read)
+        return checkpoint_finding(run, seen, seen.declaration.attributes[0], read)
     return ()
+
+
+def checkpoint_finding(
+    run: Run, seen: Frontier, attribute: str, read: Read = read_table, of_run: dict[str, str] | None = None
+) -> Sentence:
+    """What the rule chooses among checkpoints; once revealed, what the test rows said of it comes first.
+
+    of_run: run id -> words, where several runs are compared.
+    """
+    at = seen.at
+    cells = []
+    if at is not None:
+        found = [seen.point(at["run_id"], int(at["step"]), attribute, a) for a in seen.artifacts()]
+        cells = [c for c in found if c is not None and c["artifact"] != "concat"]
+    plain = seen.anchors[seen.anchors["anchor"] == "utility-only LoRA"].to_dict("records")
+    which = of_run[at["run_id"]] if of_run and at is not None and len(seen.runs) > 1 else ""
+    sentence = say.frontier_finding(at, seen.selection, seen.declaration, cells, plain[0] if plain else None, which)
+    record = decisions.revealed(run)
+    if record is None or not run.has("verdicts"):
+        return sentence
+    name = say.checkpoint_name(record["content"]["chosen"])
+    return (*say.reveal_finding(read(run, "verdicts"), name), " On the selection rows: ", *sentence)
+
+
+def checkpoint_cards(run: Run, read: Read = read_table) -> list[Card]:
+    """Cards of a run of checkpoints, one per artifact at the checkpoint chosen; a verdict only on the test rows."""
+    seen = decisions.view([run], read=read)
+    record = decisions.revealed(run)
+    at = record["content"]["chosen"] if record is not None else seen.at
+    if at is None:
+        return []
+    table, split = seen.table[seen.table["step"] == at["step"]], "bal_test" if record is not None else "bal_val"
+    rows = findings.strongest(table, seen.declaration.attributes[0], split)
+    verdicts = read(run, "verdicts") if run.has("verdicts") and record is not None else None
+    made = []
+    for row in rows.to_dict("records"):
+        declared = row["artifact"] in seen.declaration.artifacts
+        word = "not declared" if not declared else "judged on bal_val only"
+        if declared and verdicts is not None:
+            mine = verdicts[(verdicts["attacker"] != "all") & (verdicts["artifact"] == row["artifact"])]
+            word = findings.together(mine["verdict"]) or rule.NOT_RESOLVED
+        gap = f"LeakageGap {words.signed(row['signed_gap'])}, 90 % interval "
+        gap += words.interval(row["signed_low90"], row["signed_high90"])
+        size = f"{split}, {words.count(row['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
+        name = say.checkpoint_name(at)
+        what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"]), f", {name}"]
+        what += [f", chance {words.percent(row['chance'], 0)}"]
+        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size)))
+    return made
+
+
+def checkpoint_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
+    """What a terminal or a report says of a run of checkpoints beyond its finding: rule, rebounds, left out."""
+    if not decisions.has_checkpoints(run):
+        return []
+    seen = decisions.view([run], read=read)
+    lines: list[Sentence] = [say.selection_sentence(seen.selection, seen.declaration)]
+    if run.kind != "frontier":
+        found = decisions.rebounds(run, seen.declaration)
+        lines += [
+            say.rebound_sentence(found.get((a, b)), b) for a in seen.declaration.attributes for b in seen.artifacts()
+        ]
+    if decisions.revealed(run) is None:
+        lines.append((say.SEALED,))
+    return lines
+
+
+def record_lines(run: Run) -> list[tuple[str, Sentence]]:
+    """Time and words of every record of a run but its votes, oldest first; then one line that counts the votes."""
+    found = records.read(run)
+    lines: list[tuple[str, Sentence]] = [
+        (words.when(r["time"]), say.record_words(r)) for r in found if r["kind"] != "vote"
+    ]
+    meetings: dict[frozenset[votes.Candidate], None] = {}
+    for record in found:
+        if record["kind"] == "vote":
+            meetings.setdefault(frozenset((str(r), int(s)) for r, s in record["content"]["order"]))
+    for meeting in meetings:
+        candidates = sorted(meeting)
+        cast = votes.tally(votes.counted([r for r in found if r["kind"] == "vote"], candidates), candidates)
+        said = [f"{n} for step {step}" for (_, step), n in cast.wins.items()]
+        last = max(r["time"] for r in found if r["kind"] == "vote")
+        text = f"Blind votes of {words.counted(cast.reviewers, 'reviewer')} on {words.counted(cast.rows, 'row')}: "
+        lines.append(
+            (words.when(last), (text, Strong(words.listed(said)), f", {cast.no_difference} without preference."))
+        )
+    return lines
 
 
 def defences(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:

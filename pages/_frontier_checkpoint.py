@@ -149,13 +149,6 @@ def _audits(folder: str) -> dict[str, str]:
     return {str(r["kind"]): str(r["run_id"]) for r in reversed(mine)}
 
 
-def skipped(run: Run) -> pd.DataFrame:
-    """Checkpoints left out: columns checkpoint, reason."""
-    if run.has("skipped"):
-        return ui.read(run, "skipped")
-    return pd.DataFrame(run.manifest.get("skipped") or [], columns=["checkpoint", "reason"])
-
-
 # --- summaries ---
 
 

@@ -73,11 +73,11 @@ def _cast(run: Run, ballot: votes.Ballot, place: int | None, who: str) -> None:
 def _outcome(ballots: list[votes.Ballot], cast: list[dict], candidates: list[Candidate], names: list[str]) -> None:
     found = votes.tally(cast, candidates)
     known = dict(zip(candidates, names, strict=True))
-    said = [f"{known[c]} {n}" for c, n in found.wins.items()]
+    said = [f"{n} for {known[c]}" for c, n in found.wins.items()]
     parts: list[str] = [
         f"{words.counted(found.reviewers, 'reviewer')}, {words.counted(found.rows, 'row')}: ",
         Strong(words.listed(said)),
-        f", no difference {found.no_difference}.",
+        f", {found.no_difference} without a preference.",
     ]
     if found.p is not None:
         chance = "could be chance" if found.p > 0.05 else "is more than chance"

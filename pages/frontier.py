@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from auditcore import decisions, findings, words
+from auditcore import decisions, findings, summary, words
 from auditcore.decisions import Frontier
 from auditcore.figures import frontier as figures
 from auditcore.figures import tokens as token_figures
@@ -72,18 +72,8 @@ def _draw(run: Run) -> None:
 
 
 def _head(run: Run, seen: Frontier, attribute: str, names: dict[str, str]) -> None:
-    at, which = seen.at, ""
-    if at is not None and len(seen.runs) > 1:
-        which = names[at["run_id"]]
-    cells = []
-    if at is not None:
-        found = [seen.point(at["run_id"], int(at["step"]), attribute, a) for a in seen.artifacts()]
-        cells = [c for c in found if c is not None and c["artifact"] != "concat"]
-    finding = say.frontier_finding(at, seen.selection, seen.declaration, cells, _plain(seen), which)
-    record = decisions.revealed(run)
-    if record is not None and run.has("verdicts"):
-        name = say.checkpoint_name(record["content"]["chosen"])
-        finding = [*say.reveal_finding(ui.read(run, "verdicts"), name), " On the selection rows: ", *finding]
+    at, record = seen.at, decisions.revealed(run)
+    finding = summary.checkpoint_finding(run, seen, attribute, ui.read, names)
     ui.head(TITLE, finding)
     ui.run_warnings(run)
     choice.changed_records(run)
@@ -258,7 +248,7 @@ def _table(seen: Frontier, attribute: str, names: dict[str, str]) -> None:
 
 def _skipped(run: Run) -> None:
     """Checkpoints that were found but could not be measured, with the reason."""
-    skipped = _frontier_checkpoint.skipped(run)
+    skipped = decisions.skipped(run, ui.read)
     if skipped.empty:
         return
     ui.section(

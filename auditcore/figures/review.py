@@ -91,7 +91,7 @@ def leaks_figure(
     fig.yaxis(range=[-0.6, len(artifacts) - 0.4], showgrid=False, **ticks)
     width = float(np.nanmax(ends) - np.nanmin(ends))
     fig.xaxis(
-        "LeakageGap, strongest declared attacker (left leaks less)", tickformat=".2~f",
+        "LeakageGap (left leaks less)", tickformat=".2~f",
         range=[float(np.nanmin(ends)) - 0.04 * width, float(np.nanmax(ends)) + 0.06 * width],
     )  # fmt: skip
     fig.layout["margin"] = {"l": 8, "r": 12, "t": 24, "b": 52}

@@ -36,7 +36,7 @@ def frontier_finding(
     selection: Selection,
     declaration: Declaration,
     cells: list[dict[str, Any]],
-    plain: dict[str, Any] | None,
+    plain: dict[Any, Any] | None,
     with_run: str = "",
 ) -> list[str]:
     """Say which checkpoint the rule chooses, what it keeps, and what it still gives away.
@@ -66,7 +66,7 @@ def frontier_finding(
     return [*parts[:-1], parts[-1].rstrip()]
 
 
-def _utility(at: dict[str, Any], plain: dict[str, Any] | None) -> str:
+def _utility(at: dict[str, Any], plain: dict[Any, Any] | None) -> str:
     if not known(at["rougeL"]):
         return "has no measured ROUGE-L"
     if plain is None or not known(plain["rougeL"]):

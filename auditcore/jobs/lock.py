@@ -61,6 +61,8 @@ def lock(run: Run, declaration: Declaration, by: str, others: Sequence[Run] = ()
         for one in others:
             records.append(one, "lock", by, **content)
         record = records.append(run, "lock", by, **content)
+        for one in runs:
+            one.update(locked={k: record[k] for k in ("number", "time", "by")} | record["content"])
     return Locked(selection, record, _chosen_run(runs, selection.chosen))
 
 

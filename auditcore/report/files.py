@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 
+from auditcore import records
 from auditcore.errors import RunError, did_you_mean
 from auditcore.store import MANIFEST, Run, atomic
 
@@ -115,12 +116,17 @@ def _database(run: Run, out: Path, text: bool) -> None:
             con.execute(f'create table "{table}" as select {chosen} from {source}')
         con.execute("create table run (manifest json)")
         con.execute("insert into run values (?)", [json.dumps(run.manifest, ensure_ascii=False)])
+        con.execute("create table records (record json)")
+        for record in records.read(run):
+            con.execute("insert into records values (?)", [json.dumps(record, ensure_ascii=False)])
 
 
 @contextlib.contextmanager
 def _zip(run: Run, out: Path) -> Iterator[zipfile.ZipFile]:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         archive.writestr(MANIFEST, json.dumps(run.manifest, indent=2, ensure_ascii=False))
+        if (run.path / records.FILE).exists():
+            archive.write(run.path / records.FILE, records.FILE)
         yield archive
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from auditcore import summary, words
+from auditcore import decisions, records, summary, words
 from auditcore.findings import defences as told
-from auditcore.report import tables
+from auditcore.report import checkpoints, tables
+from auditcore.report.parts import plot as _plot
+from auditcore.report.parts import section as _section
 from auditcore.store import Run
 from auditcore.verdict import MEANINGS, SYMBOLS
 from auditcore.words import escape, isolated, sentence_html
@@ -40,6 +42,7 @@ def html_report(run: Run) -> str:
         *[section for section, _ in figures],
         _verdicts(run),
         *tables.sections(run),
+        _records(run),
         _claims(manifest),
         _facts(run),
     ]
@@ -97,6 +100,8 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
         made.append(_roc(run))
     if run.kind == "sweep" and run.has("sweep"):
         made += _sweep(run)
+    if decisions.has_checkpoints(run):
+        made += checkpoints.sections(run)
     if run.has("training_log"):
         made.append(_training(run))
     if run.kind == "vectors" and run.has("probe_metrics"):
@@ -174,19 +179,6 @@ def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tup
     return _section(title, _plot(gaps_figure(rows, budget, marked), f"defences-{number}"), note), True
 
 
-def _section(title: str, body: str, note: str = "") -> str:
-    below = f'<p class="quiet">{escape(note)}</p>' if note else ""
-    return f"<section><h2>{escape(title)}</h2>{body}{below}</section>"
-
-
-def _plot(figure: Any, name: str) -> str:
-    from auditcore.figures import theme
-
-    return theme.for_paper(figure).to_html(
-        full_html=False, include_plotlyjs=False, div_id=name, config={**theme.CONFIG, "displayModeBar": False}
-    )
-
-
 def _plotly_script() -> str:
     from plotly.offline import get_plotlyjs
 
@@ -216,6 +208,18 @@ def _verdicts(run: Run) -> str:
     head = "".join(f"<th>{n}</th>" for n in names)
     meanings = " ".join(f"{name[:1].upper()}{name[1:]}: {text}." for name, text in MEANINGS.items())
     return _section("Verdicts", f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>', meanings)
+
+
+def _records(run: Run) -> str:
+    """What was declared, locked, revealed, voted and decided."""
+    lines = summary.record_lines(run)
+    if not lines:
+        return ""
+    items = "".join(
+        f'<li><span class="quiet">{escape(time)}</span> {sentence_html(sentence)}</li>' for time, sentence in lines
+    )
+    broken = "".join(f"<p><b>{escape(problem)}</b></p>" for problem in records.problems(run))
+    return _section("What was declared and decided", f"{broken}<ol>{items}</ol>", "Records are only ever added to.")
 
 
 def _claims(manifest: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ def test_names_are_shown_only_after_the_last_vote_and_every_vote_is_kept(home, o
         button(app, ("A is better", "B is better", "No difference")[row % 3]).click().run()
     text = words_of(app)
     assert "1 reviewer, 10 rows" in text
-    assert "no difference 3" in text
+    assert "3 without a preference" in text
     assert "Exact sign test" in text
     assert "voted:" in text
     kept = records.read(run, "vote")
