@@ -21,7 +21,10 @@ FEWEST = 2  # subjects of each class, in every split
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one split. positions: int64 [n] into the data; vectors: float32 [n, d]; codes: int64 [n]; groups: [n]."""
+    """Rows of one split. positions: int64 [n] into the data; vectors: float32 [n, d]; codes: int64 [n]; groups: [n].
+
+    groups are numbers of subjects, in the order of their names.
+    """
 
     positions: np.ndarray
     vectors: np.ndarray
@@ -84,6 +87,7 @@ def make_cell(
         raise ValueError(f"{vectors.shape} vectors, {len(known)} labels, {len(names)} subjects: one of each per row")
     rows = {split: np.asarray(at, dtype=np.int64) for split, at in rows.items()}
     check_disjoint(names, rows)
+    subjects = np.unique(names, return_inverse=True)[1]
     missing = known.isna().to_numpy()
     about = f"{where}: " if where else ""
     notes: list[str] = []
@@ -96,13 +100,13 @@ def make_cell(
                 f"{about}{int((~finite).sum())} of {len(at)} {split} rows left out: their vectors hold NaN or infinity."
             )
         at = at[finite & ~missing[at]]
-        kept[split] = at[np.lexsort((vectors[at, 0], names[at]))]
+        kept[split] = at[np.lexsort((vectors[at, 0], subjects[at]))]
     texts = np.array([str(label) for label in known])
     classes = list(dict.fromkeys(texts[kept[FIT]]))
     _check_classes(classes, {s: texts[at] for s, at in kept.items()}, about)
     code = {name: k for k, name in enumerate(classes)}
     parts = {
-        split: Part(at, vectors[at], np.array([code[t] for t in texts[at]], dtype=np.int64), names[at])
+        split: Part(at, vectors[at], np.array([code[t] for t in texts[at]], dtype=np.int64), subjects[at])
         for split, at in kept.items()
     }
     train = parts.pop(FIT)

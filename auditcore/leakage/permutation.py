@@ -6,8 +6,8 @@ more variance than the mean over several seeds, so that the band is, if anything
 
 Refits use whole subjects with at most `ROWS` training rows: from permuted labels nothing can be learnt, from many rows
 no more than from few, and the spread of the accuracy comes from the evaluated rows, which are all used. An attacker
-whose refit is costly (`Fitted.null_refits`) is refitted fewer times, each refit judged on several permutations of the
-evaluated labels.
+whose refit is costly (`Fitted.null_refits`), or that has more than `MANY` rows to judge, is refitted fewer times, each
+refit judged on several permutations of the evaluated labels.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from auditcore.leakage.folds import in_parallel
 from auditcore.leakage.probes import Fitted
 
 ROWS = 2000
+MANY, REFITS_OF_MANY = 10_000, 67
 
 
 def null_accuracies(
@@ -42,7 +43,9 @@ def null_accuracies(
         if fit.form not in made:
             evaluated = {split: fit.transform(part.vectors) for split, part in cell.evaluated.items()}
             made[fit.form] = fit.transform(train.vectors), evaluated
-    refits = min(permutations, min((fit.null_refits or permutations) for fit in fits))
+    refits = min(permutations, *(fit.null_refits or permutations for fit in fits))
+    if sum(len(part.positions) for part in cell.evaluated.values()) > MANY:
+        refits = min(refits, REFITS_OF_MANY)
 
     def one(number: int) -> list[list[float]]:
         fit = fits[number % len(fits)]

@@ -173,7 +173,8 @@ def _linear_grid(n: int) -> list[Setting]:
 def _linear_path(
     train: np.ndarray, codes: np.ndarray, held_out: np.ndarray, n_classes: int, grid: list[Setting], seed: int
 ) -> Iterator[np.ndarray]:
-    # Each strength starts where the one before ended.
+    # Each strength starts where the one before ended; single precision is enough to choose one.
+    train, held_out = train.astype(np.float32), held_out.astype(np.float32)
     model = None
     for setting in grid:
         model = fit_logistic(train, codes, setting["C"], n_classes, start=model)

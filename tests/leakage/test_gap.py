@@ -156,3 +156,15 @@ def test_progress_counts_every_fit_and_can_cancel():
 
     with pytest.raises(Cancelled):
         _run(data, on_step=stop, n_jobs=2)
+
+
+@pytest.mark.parametrize(("probe", "permutations"), [("gbt", 60), ("knn", 60)])
+def test_shared_refits_give_every_permutation_and_a_band_around_chance(probe, permutations):
+    data, seen = _data(9, 360, 0.0), []
+    result = _run(data, probe, permutations=permutations, seeds=[0], on_step=lambda done, total: seen.append(done))
+    row = result.metrics.query("split == 'bal_test'").iloc[0]
+    assert seen == list(range(1, permutations + 2))
+    assert row["null_mean"] == pytest.approx(1 / 3, abs=3 * np.sqrt(2 / 9 / 120 / 20))
+    # The spread of an accuracy of 120 rows in three classes: 1.64 deviations above chance, give or take a half.
+    assert 1 / 3 + 1.0 * np.sqrt(2 / 9 / 120) < row["null_p95"] < 1 / 3 + 2.4 * np.sqrt(2 / 9 / 120)
+    assert 1 / (permutations + 1) <= row["p_value"] <= 1

@@ -227,5 +227,6 @@ def test_the_null_band_of_many_rows_uses_whole_subjects():
     assert ROWS <= len(some.codes) <= ROWS + 3 * 6
     assert (np.unique(some.groups, return_counts=True)[1] == 3).all()
     assert set(some.codes) == set(range(5))
+    assert min(np.bincount(some.codes)) > 300
     few = Part(np.arange(30), np.zeros((30, 1)), np.arange(30) % 5, np.arange(30).astype(str))
     assert _some_subjects(few, np.random.default_rng(0)) is few
