@@ -1,18 +1,71 @@
 """Vectors the user already has. In: a Parquet, npy or safetensors file, and its rows' ids. Out: a float32 matrix.
 
-Nothing is unpickled, and no model is needed. Also the files a run keeps its own vectors in: one safetensors file with
-one float32 tensor `vectors`, written and read in place, so that more of them than fit into memory can be worked on.
+Nothing is unpickled, and no model is needed.
 """
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from auditcore.datasets.vector_store import create_vectors, map_tensor, open_vectors, read_header
 from auditcore.errors import DatasetError, did_you_mean
 from auditcore.spec import VectorFile
+
+__all__ = [
+    "Vectors",
+    "choose_vectors",
+    "create_vectors",
+    "list_vectors",
+    "load_vectors",
+    "open_vectors",
+    "vector_notes",
+]
+
+SUFFIXES = (".parquet", ".npy", ".safetensors")
+BATCH = 8192  # rows of a Parquet file in memory at once, beside the matrix
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """One set of vectors in a file, as its header tells: column or tensor name, rows, width (0 = not told), dtype."""
+
+    name: str | None
+    rows: int
+    width: int
+    dtype: str
+
+
+def list_vectors(path: str | Path) -> list[Vectors]:
+    """Say what a file holds that could be vectors, without reading them. Raises DatasetError for a file of no use."""
+    path = Path(path)
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file.")
+    if path.suffix.lower() not in SUFFIXES:
+        raise DatasetError(f"{path}: vectors are read from .parquet, .npy or .safetensors files.")
+    readers = {".parquet": _list_parquet, ".npy": _list_npy, ".safetensors": _list_safetensors}
+    return readers[path.suffix.lower()](path)
+
+
+def choose_vectors(path: str | Path, column: str | None) -> Vectors:
+    """The set of vectors a spec means: `column`, or the only one. Raises DatasetError ("did you mean")."""
+    found = list_vectors(path)
+    known = [v.name for v in found if v.name is not None]
+    what = "list column" if Path(path).suffix.lower() == ".parquet" else "tensor"
+    if not found:
+        raise DatasetError(f"{path}: has no {what} of numbers.")
+    if found[0].name is None or (column is None and len(found) == 1):
+        return found[0]
+    if column is None:
+        raise DatasetError(
+            f"{path}: has {len(found)} {what}s of numbers; name one as vectors.column.{did_you_mean('', known)}"
+        )
+    for one in found:
+        if one.name == column:
+            return one
+    raise DatasetError(f"{path}: has no {what} '{column}'.{did_you_mean(column, known)}")
 
 
 def load_vectors(file: VectorFile, example_ids: pd.Series, id_column: str | None = None) -> np.ndarray:
@@ -20,118 +73,182 @@ def load_vectors(file: VectorFile, example_ids: pd.Series, id_column: str | None
 
     Parquet: `column` is a list column (or the only one); rows are joined by `id_column` when the file has it, else they
     are taken in order. npy (never pickled) and safetensors (`column` names the tensor, or the only one): in order.
+    float64, float16, bfloat16 and whole numbers become float32; a row without a vector, or with a number that is
+    missing, becomes NaN or infinite there, and is left out (and counted) by whoever reads a label from it.
     Raises DatasetError: missing file or column, rows of different width, another number of rows, ids without a vector.
     """
     path = Path(file.path)
-    if not path.is_file():
-        raise DatasetError(f"{path}: no such file.")
-    readers = {".parquet": _parquet, ".npy": _npy, ".safetensors": _safetensors}
-    if path.suffix.lower() not in readers:
-        raise DatasetError(f"{path}: vectors are read from .parquet, .npy or .safetensors files.")
-    vectors, ids = readers[path.suffix.lower()](path, file.column, id_column)
-    if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.number):
-        raise DatasetError(f"{path}: expected numbers of shape rows x width, found {vectors.dtype} {vectors.shape}.")
+    chosen = choose_vectors(path, file.column)
+    if path.suffix.lower() == ".parquet":
+        vectors, ids = _read_parquet(path, chosen, id_column)
+    else:
+        vectors, ids = _read_array(path, chosen), None
     if not vectors.shape[1]:
         raise DatasetError(f"{path}: vectors of width 0 hold nothing to read a label from.")
     if ids is not None:
-        place = pd.Series(np.arange(len(ids)), index=ids)
-        if place.index.has_duplicates:
-            raise DatasetError(f"{path}: id '{place.index[place.index.duplicated()][0]}' stands there twice.")
-        found = place.reindex(example_ids.astype(str))
-        if found.isna().any():
-            missing = found.index[found.isna()]
-            raise DatasetError(
-                f"{path}: no vector for {len(missing):,} of {len(found):,} rows, first id '{missing[0]}'."
-            )
-        vectors = vectors[found.to_numpy(dtype=np.int64)]
-    elif len(vectors) != len(example_ids):
+        return vectors[_places(path, ids, example_ids)]
+    if len(vectors) != len(example_ids):
         raise DatasetError(
             f"{path}: {len(vectors):,} vectors for {len(example_ids):,} rows; give both an id column, or equal numbers."
         )
-    return np.ascontiguousarray(vectors, dtype=np.float32)
+    return vectors
 
 
-def create_vectors(path: Path, shape: tuple[int, int]) -> np.ndarray:
-    """Make the file and return its tensor to be filled, float32 [n, width], backed by the disk."""
-    end = 4 * shape[0] * shape[1]
-    header = json.dumps({"vectors": {"dtype": "F32", "shape": list(shape), "data_offsets": [0, end]}}).encode()
-    header += b" " * (-len(header) % 8)
-    with open(path, "wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + end)
-    if not end:
-        return np.zeros(shape, dtype=np.float32)
-    return np.memmap(path, dtype="<f4", mode="r+", offset=8 + len(header), shape=shape)
+def vector_notes(vectors: np.ndarray) -> list[str]:
+    """What a page must say of a matrix of vectors: rows that hold no number, columns that never change."""
+    finite = np.isfinite(vectors).all(axis=1)
+    notes = []
+    if not finite.all():
+        notes.append(
+            f"{int((~finite).sum()):,} of {len(vectors):,} vectors hold NaN or infinity; their rows are left out."
+        )
+    some = vectors[finite]
+    constant = int((some.min(axis=0) == some.max(axis=0)).sum()) if len(some) else 0
+    if constant:
+        notes.append(f"{constant:,} of {vectors.shape[1]:,} dimensions are the same in every row and tell nothing.")
+    return notes
 
 
-def open_vectors(path: Path) -> np.ndarray:
-    """Return the tensor of a file made by `create_vectors`, read-only, backed by the disk. Raises DatasetError."""
-    try:
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            known = json.loads(file.read(min(length, 1 << 20)))["vectors"]
-        if known["dtype"] != "F32" or known["data_offsets"][0] != 0:
-            raise ValueError("not a float32 tensor")
-        if not known["data_offsets"][1]:
-            return np.zeros(known["shape"], dtype=np.float32)
-        return np.memmap(path, dtype="<f4", mode="r", offset=8 + length, shape=tuple(known["shape"]))
-    except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError) as error:
-        raise DatasetError(f"{path}: the vectors cannot be read ({error}).") from None
+def _places(path: Path, ids: pd.Series, example_ids: pd.Series) -> np.ndarray:
+    place = pd.Series(np.arange(len(ids)), index=pd.Index(ids))
+    if place.index.has_duplicates:
+        raise DatasetError(f"{path}: id '{place.index[place.index.duplicated()][0]}' stands there twice.")
+    found = place.reindex(example_ids.astype(str))
+    if found.isna().any():
+        missing = found.index[found.isna()]
+        raise DatasetError(f"{path}: no vector for {len(missing):,} of {len(found):,} rows, first id '{missing[0]}'.")
+    return found.to_numpy(dtype=np.int64)
 
 
-def _parquet(path: Path, column: str | None, id_column: str | None) -> tuple[np.ndarray, Any]:
+def _single(values: np.ndarray) -> np.ndarray:
+    """float32; what is too large for it becomes infinite, and is counted with the rest that is not finite."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+# --- Parquet ---
+
+
+def _list_parquet(path: Path) -> list[Vectors]:
+    import pyarrow as pa
+
+    file = _open_parquet(path)
+    found = []
+    for field in file.schema_arrow:
+        kind = field.type
+        fixed = pa.types.is_fixed_size_list(kind)
+        if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            continue
+        inner = kind.value_type
+        if pa.types.is_floating(inner) or pa.types.is_integer(inner):
+            width = kind.list_size if fixed else 0
+            found.append(Vectors(field.name, file.metadata.num_rows, width, str(inner).replace("halffloat", "float16")))
+    return found
+
+
+def _open_parquet(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        schema = pq.read_schema(path)
-        lists = [f.name for f in schema if pa.types.is_list(f.type) or pa.types.is_fixed_size_list(f.type)]
-        name = _choose(path, column, lists, "list column")
-        wanted = [name, *([id_column] if id_column in schema.names else [])]
-        table = pq.read_table(path, columns=wanted)
+        return pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
         raise DatasetError(f"{path}: not a Parquet file that can be read ({error}).") from None
-    cells = table[name].combine_chunks()
-    if cells.null_count:
-        raise DatasetError(f"{path}, column '{name}': {cells.null_count:,} rows have no vector.")
-    values = cells.flatten().to_numpy(zero_copy_only=False)
-    width = len(values) // max(len(cells), 1)
-    lengths = np.full(len(cells), width) if pa.types.is_fixed_size_list(cells.type) else _lengths(cells)
+
+
+def _read_parquet(path: Path, chosen: Vectors, id_column: str | None) -> tuple[np.ndarray, pd.Series | None]:
+    """Fill the matrix batch by batch: beside it stands no second copy of the column."""
+    import pyarrow as pa
+
+    file = _open_parquet(path)
+    with_ids = id_column is not None and id_column in file.schema_arrow.names
+    wanted = [str(chosen.name), *([str(id_column)] if with_ids else [])]
+    vectors, ids, done = np.zeros((0, 0), dtype=np.float32), [], 0
+    try:
+        for batch in file.iter_batches(BATCH, columns=wanted):
+            numbers, held = _rows_of(path, chosen, batch.column(chosen.name), done)
+            if held.any() and not vectors.size:
+                vectors = np.full((chosen.rows, numbers.shape[1]), np.nan, dtype=np.float32)
+            if held.any() and numbers.shape[1] != vectors.shape[1]:
+                row = done + int(np.flatnonzero(held)[0]) + 1
+                raise DatasetError(
+                    f"{path}, column '{chosen.name}': row {row:,} has {numbers.shape[1]:,} numbers, earlier rows have "
+                    f"{vectors.shape[1]:,}."
+                )
+            if held.any():
+                vectors[done : done + len(held)][held] = numbers
+            if with_ids:
+                ids.append(batch.column(id_column).to_pandas().astype(str))
+            done += len(held)
+    except (OSError, pa.ArrowException) as error:
+        raise DatasetError(f"{path}: not a Parquet file that can be read ({error}).") from None
+    if not vectors.size:
+        raise DatasetError(f"{path}, column '{chosen.name}': vectors of width 0, or none at all, hold no label.")
+    return vectors, pd.concat(ids, ignore_index=True) if ids else None
+
+
+def _rows_of(path: Path, chosen: Vectors, cells: Any, before: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers float32 [rows with a vector, width], and bool [rows]: which rows have one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    held = pc.is_valid(cells).to_numpy(zero_copy_only=False).astype(bool)
+    values = _single(pc.list_flatten(cells).to_numpy(zero_copy_only=False))
+    if pa.types.is_fixed_size_list(cells.type):
+        lengths = np.full(int(held.sum()), cells.type.list_size)
+    else:
+        lengths = pc.list_value_length(cells).drop_null().to_numpy(zero_copy_only=False)
+    width = int(lengths[0]) if len(lengths) else 0
     if (lengths != width).any():
-        row = int(np.flatnonzero(lengths != lengths[0])[0])
+        at = np.flatnonzero(held)[int(np.flatnonzero(lengths != width)[0])]
+        first = np.flatnonzero(held)[0]
         raise DatasetError(
-            f"{path}, column '{name}': row {row + 1:,} has {lengths[row]:,} numbers, row 1 has {lengths[0]:,}."
+            f"{path}, column '{chosen.name}': row {before + at + 1:,} has "
+            f"{int(lengths[np.flatnonzero(lengths != width)[0]]):,} numbers, row {before + first + 1:,} has {width:,}."
         )
-    ids = table[id_column].to_pandas().astype(str) if id_column in table.column_names else None
-    return values.reshape(len(cells), width), ids
+    return values.reshape(int(held.sum()), width), held
 
 
-def _lengths(cells: Any) -> np.ndarray:
-    return np.diff(cells.offsets.to_numpy(zero_copy_only=False))
+# --- npy, safetensors ---
 
 
-def _npy(path: Path, column: str | None, id_column: str | None) -> tuple[np.ndarray, Any]:
+def _list_npy(path: Path) -> list[Vectors]:
+    array = _open_npy(path)
+    return [Vectors(None, array.shape[0], array.shape[1], str(array.dtype))]
+
+
+def _open_npy(path: Path) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False), None
-    except ValueError as error:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
         raise DatasetError(f"{path}: cannot be read without unpickling ({error}).") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
+        shape, dtype = getattr(array, "shape", ""), getattr(array, "dtype", type(array).__name__)
+        raise DatasetError(f"{path}: expected numbers of shape rows x width, found {dtype} {shape}.")
+    return array
 
 
-def _safetensors(path: Path, column: str | None, id_column: str | None) -> tuple[np.ndarray, Any]:
-    from safetensors import SafetensorError, safe_open
-
+def _list_safetensors(path: Path) -> list[Vectors]:
     try:
-        with safe_open(path, framework="numpy") as tensors:
-            return tensors.get_tensor(_choose(path, column, list(tensors.keys()), "tensor")), None
-    except (SafetensorError, TypeError) as error:
-        raise DatasetError(f"{path}: cannot be read ({error}); bfloat16 must be saved as float32 first.") from None
+        tensors = read_header(path)[1]
+        found = [(name, t["dtype"], list(t["shape"])) for name, t in tensors.items()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error}).") from None
+    names = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+    usable = [(n, d, s) for n, d, s in found if len(s) == 2 and d in names]
+    if not usable and found:
+        name, dtype, shape = found[0]
+        raise DatasetError(
+            f"{path}: expected floating-point numbers of shape rows x width, found {dtype} {tuple(shape)} in '{name}'."
+        )
+    return [Vectors(n, int(s[0]), int(s[1]), names[d]) for n, d, s in usable]
 
 
-def _choose(path: Path, wanted: str | None, known: list[str], what: str) -> str:
-    if wanted is None and len(known) == 1:
-        return known[0]
-    if wanted is None:
-        raise DatasetError(f"{path}: has {len(known)} {what}s; name one as vectors.column.{did_you_mean('', known)}")
-    if wanted not in known:
-        raise DatasetError(f"{path}: has no {what} '{wanted}'.{did_you_mean(wanted, known)}")
-    return wanted
+def _read_array(path: Path, chosen: Vectors) -> np.ndarray:
+    if path.suffix.lower() == ".npy":
+        return _single(_open_npy(path))
+    tensor = map_tensor(path, str(chosen.name))
+    if chosen.dtype != "bfloat16":
+        return _single(tensor)
+    # The upper half of a float32: its lower half is 0.
+    return (np.asarray(tensor).astype(np.uint32) << 16).view(np.float32)

@@ -51,7 +51,8 @@ def fit_logistic(
     wanted = (codes[:, None] == present).astype(np.float64)
     ridge = 1.0 / (n * (c / 2 if k == 2 else c))
     # Curvature of the mean loss along a feature when all classes are equally likely, plus the penalty's.
-    scale = 1.0 / np.sqrt(np.einsum("ij,ij->j", features, features, dtype=np.float64) / n * (1 / k) * (1 - 1 / k) + ridge)
+    squares = np.einsum("ij,ij->j", features, features, dtype=np.float64)
+    scale = 1.0 / np.sqrt(squares / n * (1 / k) * (1 - 1 / k) + ridge)
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         theta = flat.reshape(width + 1, k)
