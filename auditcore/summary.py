@@ -73,7 +73,9 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
     budget = f"budget {words.percent(_budget(verdicts))} above chance"
     if not words.known(best["value"]):
         what = "Training rows found at 1 % false alarms"
+        nothing = not best["n_member"] and not best["n_nonmember"] and best["n_no_evidence"]
         why = f"so few rows cannot show it: {NEEDED} others are needed"
+        why = "no row holds evidence for it" if nothing else why
         return Card(rule.NOT_RESOLVED, what, words.NONE, (why, groups))
     spread = words.percent_interval(best["low"], best["high"])
     first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"

@@ -159,7 +159,8 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
         ui.chart_title("What each attack finds", about)
         costs = findings.attack_costs(run.manifest["spec"])
         passes = {str(one["attack"]): int(one["passes"]) for one in costs}
-        st.html(html_tables.attack_table(table, choice.target_fpr, passes, None))
+        said = findings.no_difference(run.manifest)
+        st.html(html_tables.attack_table(table, choice.target_fpr, passes, None, said))
         with st.expander("What each attack reads and costs"):
             st.html(html_tables.cost_table(costs))
             ui.quiet("Passes are counted for each attack alone; attacks that read the same numbers share them.")

@@ -147,6 +147,8 @@ def row(**changes):
         ({"member": pd.NA}, 1.87, "whether it is one is unknown"),
         ({}, None, "Not judged: this run has no threshold at the chosen rate"),
         ({"status": "no_evidence", "rank_score": np.nan}, 1.87, "No evidence"),
+        ({"status": "no_evidence", "rank_score": np.nan, "n_scored": 0}, 1.87, "too short to score"),
+        ({"status": "no_evidence", "rank_score": np.nan, "n_scored": 9}, 1.87, "nothing to go by in the numbers"),
         ({"status": "no_errors", "rank_score": 1e300}, 1.87, "placed at the top"),
     ],
 )

@@ -22,15 +22,22 @@ from auditcore.words import (
 )
 
 
-def attack_table(metrics: pd.DataFrame, target_fpr: float, passes: Mapping[str, int], needed: int | None) -> str:
+def attack_table(
+    metrics: pd.DataFrame,
+    target_fpr: float,
+    passes: Mapping[str, int],
+    needed: int | None,
+    said: Mapping[str, str] | None = None,
+) -> str:
     """One line per attack, best first: AUC, TPR at `target_fpr` with intervals, realised FPR, forward passes per row.
 
-    needed: non-members that would resolve `target_fpr`, said where a value is missing.
+    needed: non-members that would resolve `target_fpr`, said where a value is missing; said: what stands there instead
+    for some attacks.
     """
     rows = points(metrics, target_fpr)
     auc = metrics[metrics["metric"] == "auc"].set_index("attack")
     hues = colours(list(dict.fromkeys(metrics["attack"])))
-    body = "".join(_line(row, auc, hues, passes, needed) for row in rows.to_dict("records"))
+    body = "".join(_line(row, auc, hues, passes, needed, said or {}) for row in rows.to_dict("records"))
     rate = percent(target_fpr, 0 if target_fpr >= 0.01 else 1)
     head = (
         f'<tr><th scope="col">attack</th><th scope="col">rows found at {rate} false accusations</th>'
@@ -40,13 +47,22 @@ def attack_table(metrics: pd.DataFrame, target_fpr: float, passes: Mapping[str, 
     return table_html(head, body)
 
 
-def _line(row: dict, auc: pd.DataFrame, hues: dict[str, str], passes: Mapping[str, int], needed: int | None) -> str:
+def _line(
+    row: dict,
+    auc: pd.DataFrame,
+    hues: dict[str, str],
+    passes: Mapping[str, int],
+    needed: int | None,
+    said: Mapping[str, str],
+) -> str:
     name = str(row["attack"])
     area = auc.loc[name] if name in auc.index else None
     if known(row["value"]):
         between = percent_interval(row["low"], row["high"])
         spread = between if between != NONE else "too few for an interval"
         found = f"<b>{percent(row['value'])}</b> {bar(row, hues[name])}<small>{spread}</small>"
+    elif name in said:
+        found = f"<small>{escape(said[name])}</small>"
     else:
         more = f" ({count(needed)} needed)" if needed is not None else ""
         found = f"<small>not resolved by {count(row['n_nonmember'])} non-members{more}</small>"

@@ -1,5 +1,6 @@
 """What a membership audit says. In: `attack_metrics`, a line of `verdicts`, counts. Out: sentences."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -32,6 +33,9 @@ def membership_finding(metrics: pd.DataFrame | None, target_fpr: float = HEADLIN
         return ["No rate has been measured yet: this run has no finished operating points."]
     members, others = int(metrics["n_member"].max()), int(metrics["n_nonmember"].max())
     if not members or not others:
+        if int(metrics["n_no_evidence"].max()) and not members and not others:
+            none = Strong("no row of known membership holds evidence")
+            return ["In this run ", none, " for any of its attacks, so nothing can be said about it."]
         missing = "no rows known to be members" if not members else "no rows known not to be members"
         return [f"This run has {missing}, so ", Strong("nothing can be said about false accusations"), "."]
     fpr = finest_fpr(metrics, target_fpr)
@@ -84,6 +88,11 @@ def excess_sentence(line: Any, verdict: str) -> list[str]:
     meaning = MEANINGS.get(verdict, "no verdict")
     return [f"Found minus falsely accused at 1 %: {signed(line['value'])}, {spread}, {budget}: {meaning}. "
             f"Over all declared attacks.{n}"]  # fmt: skip
+
+
+def no_difference(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What is said in the place of an attack's numbers where target and reference turned out to be one model."""
+    return dict.fromkeys(manifest.get("no_difference") or [], "no difference between target and reference")
 
 
 def unresolved_notes(metrics: pd.DataFrame) -> list[list[str]]:

@@ -13,7 +13,7 @@ STATUS_WORDS = {
     "n_zero": "no token lowered (N = 0): placed at the top",
     "no_errors": "the model makes no error here: placed at the top",
     "insufficient": "one error, or no shift at all: counts as 0",
-    "no_evidence": "no evidence: too short to score, left out of every rate",
+    "no_evidence": "no evidence (too short, or nothing to compare): left out of every rate",
 }
 
 
@@ -25,7 +25,9 @@ def called(rank_score: object, threshold: object) -> bool | None:
 def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
     """What the attack says about one row of `membership_scores`, and whether that is right."""
     if row["status"] == "no_evidence":
-        return [Strong("No evidence"), ": the row is too short to score, so nothing is said about it."]
+        scored = known(row.get("n_scored")) and row["n_scored"] > 0
+        why = "nothing to go by in the numbers of this row" if scored else "the row is too short to score"
+        return [Strong("No evidence"), f": {why}, so nothing is said about it."]
     member = _truth(row["member"])
     truth = "" if member is None else "it was trained on" if member else "it was not trained on"
     says = called(row["rank_score"], threshold)

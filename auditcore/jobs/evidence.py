@@ -145,6 +145,20 @@ def statistics(found: dict[str, dict[str, np.ndarray]]) -> Any:
     return TokenStatistics(**found["target"], logp_reference=found["reference"]["logp_target"])
 
 
+def comparing(attacks: Iterable[str]) -> list[str]:
+    """Those of the attacks that hold the target against a reference."""
+    return [name for name in attacks if needs([name]) & {"reference", "reference_moments", "self_prompt"}]
+
+
+def no_difference(found: dict[str, dict[str, np.ndarray]]) -> bool:
+    """Whether target and reference give every scored token the same probability."""
+    target, reference = found["target"], found["reference"]
+    scored = target["scored"]
+    with np.errstate(invalid="ignore"):  # -inf minus -inf
+        delta = (target["logp_target"] - reference["logp_target"])[scored]
+    return len(delta) > 0 and not np.any(np.nan_to_num(delta))
+
+
 def _moments(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
     return (arrays["mean_logp"], arrays["std_logp"]) if "mean_logp" in arrays else None
 

@@ -47,19 +47,21 @@ def audit(context: Context) -> None:
         with context.stage("token statistics", len(passes) * len(rows.frame)) as on_progress:
             found = collect(context, rows, passes, models, on_progress)
             statistics = evidence.statistics(found)
-            _warn_when_equal(context, statistics)
             context.run.write("token_stats", _token_frame(rows, statistics, tokenizer, spec.store_text))
     else:
         found = collect(context, rows, passes, models, lambda done, total: None)
+    silent = _no_difference(context, found)
 
     if not context.finished("scores"):
         seen = None
         if "shadows" in needed:
             seen = shadows.train_and_score(context, rows, member, models.sources["base"].source)
+        if silent:
+            needed -= {"self_prompt"}  # a reference trained for it would compare with another model than the base
         copies, more = neighbours.measure(context, rows, models, needed)
         with context.stage("scores"):
             tokens = evidence.tokens(spec, dataset, rows.encoded, tokenizer, needed, found, seen, copies, more)
-            context.run.write("membership_scores", _scores(spec, rows, tokens, member))
+            context.run.write("membership_scores", _scores(spec, rows, tokens, member, silent))
     neighbours.forget(context)
 
     if not context.finished("blind baseline"):
@@ -107,13 +109,20 @@ def _token_frame(rows: Rows, statistics: Any, tokenizer: Any, store_text: Litera
     return token_frame(statistics, rows.frame["example_id"].tolist(), tokenizer, store_text)
 
 
-def _warn_when_equal(context: Context, statistics: Any) -> None:
-    delta = (statistics.logp_target - statistics.logp_reference)[statistics.scored]
-    if len(delta) and not np.any(np.nan_to_num(delta)):
-        context.warn(
-            "No difference between target and reference: they give every token the same probability, "
-            "so attacks that compare them can show nothing. Is the reference really the model before fine-tuning?"
-        )
+def _no_difference(context: Context, found: Found) -> list[str]:
+    """Attacks that compare two models which turned out to be one: said, recorded, and none of them is scored."""
+    spec = context.spec
+    assert isinstance(spec, MembershipSpec)
+    if not evidence.no_difference(found):
+        return []
+    silent = evidence.comparing(spec.attacks)
+    who = f" ({', '.join(silent)})" if silent else ""
+    context.warn(
+        "No difference between target and reference: they give every token the same probability, so attacks that "
+        f"compare them{who} can show nothing. Is the reference really the model before fine-tuning?"
+    )
+    context.record(no_difference=silent)
+    return silent
 
 
 def _usable_members(context: Context, rows: Rows) -> pd.Series:
@@ -176,7 +185,7 @@ def without_duplicates(
     return member
 
 
-def _scores(spec: MembershipSpec, rows: Rows, tokens: Any, member: pd.Series) -> pd.DataFrame:
+def _scores(spec: MembershipSpec, rows: Rows, tokens: Any, member: pd.Series, silent: list[str]) -> pd.DataFrame:
     from auditcore.membership.scores import score_table
 
     return score_table(
@@ -187,6 +196,7 @@ def _scores(spec: MembershipSpec, rows: Rows, tokens: Any, member: pd.Series) ->
         ez_policy=spec.ez_policy,
         skip_first=spec.skip_first,
         lira_variant=spec.shadows.variant,
+        silent=silent,
     )
 
 

@@ -5,13 +5,14 @@ the ranking: finite for every row with evidence and comparable between runs, so 
 classify a text scored later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from auditcore.errors import SpecError, did_you_mean
+from auditcore.membership import sums
 from auditcore.membership.arrays import Tokens, tokens_from_frame
 from auditcore.membership.attacks import ATTACKS, FORCED_FROM, Attack, Options, Scores
 from auditcore.spec import LiraVariant
@@ -38,13 +39,15 @@ def score_table(
     ez_policy: Literal["paper", "official"] = "paper",
     skip_first: bool = True,
     lira_variant: LiraVariant = "online",
+    silent: Collection[str] = (),
 ) -> pd.DataFrame:
     """Score every row with every attack: table `membership_scores`, attack by attack, rows in the order given.
 
     tokens: n rows; example_ids: n names; member: n values true, false or
     missing (pandas boolean, or a list with None). A row without a scored position is `no_evidence`: neither score nor
     rank, never an exception; so is a row with a NaN or infinite log-probability where the attack takes a mean (`ez`
-    says what it does).
+    says what it does). silent: attacks whose comparison is known to hold nothing (target and reference are one): all
+    their rows are `no_evidence`, since a score of 0 for every row would read as "nothing leaks".
     Raises SpecError for an unknown attack, an unknown policy or a missing reference; ValueError for unequal lengths.
     """
     n = len(tokens.offsets) - 1
@@ -56,7 +59,7 @@ def score_table(
     for name in attacks:
         if name not in ATTACKS:
             raise SpecError(f"attacks: '{name}' is unknown.{did_you_mean(name, ATTACKS)}")
-        result = ATTACKS[name].fn(tokens, options)
+        result = _nothing(tokens) if name in silent else ATTACKS[name].fn(tokens, options)
         table = pd.DataFrame(
             {
                 "example_id": pd.Series(list(example_ids), dtype="str"),
@@ -75,6 +78,12 @@ def score_table(
     if not tables:
         raise SpecError(f"attacks: name at least one.{did_you_mean('', ATTACKS)}")
     return pd.concat(tables, ignore_index=True)
+
+
+def _nothing(tokens: Tokens) -> Scores:
+    n_scored = sums.count(sums.rows_of(tokens)[tokens.scored.astype(bool)], len(tokens.offsets) - 1)
+    none = np.full(len(n_scored), np.nan)
+    return Scores(none, none.copy(), np.full(len(n_scored), "no_evidence", dtype=object), n_scored)
 
 
 def status_counts(scores: pd.DataFrame) -> pd.DataFrame:

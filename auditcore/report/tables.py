@@ -1,6 +1,6 @@
 """Tables of a run in; sections of the report as HTML out. Counts of fewer than 10 subjects are suppressed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pandas as pd
 
@@ -16,7 +16,8 @@ def sections(run: Run) -> list[str]:
     made = []
     if run.has("attack_metrics"):
         blind = [run.read("blind")] if run.has("blind") else []
-        made.append(attacks(pd.concat([run.read("attack_metrics"), *blind], ignore_index=True)))
+        metrics = pd.concat([run.read("attack_metrics"), *blind], ignore_index=True)
+        made.append(attacks(metrics, findings.no_difference(run.manifest)))
         made.append(costs(findings.attack_costs(run.manifest["spec"])))
         made.append(subjects(run))
     if run.has("probe_metrics"):
@@ -27,7 +28,7 @@ def sections(run: Run) -> list[str]:
     return [m for m in made if m]
 
 
-def attacks(metrics: pd.DataFrame) -> str:
+def attacks(metrics: pd.DataFrame, said: Mapping[str, str] | None = None) -> str:
     """One line per attack: AUC and the rows found at each false alarm rate, with intervals; what was not measured."""
     if metrics.empty:
         return ""
@@ -42,7 +43,7 @@ def attacks(metrics: pd.DataFrame) -> str:
             cells.append(
                 _with_interval(words.percent(at[0]["value"]), at[0], words.percent_interval)
                 if found
-                else "not measured"
+                else (said or {}).get(str(attack), "not measured")
             )
         rows.append(_row([findings.attack_name(str(attack))], cells))
     notes = " ".join(words.plain(n) for n in findings.unresolved_notes(metrics))

@@ -119,3 +119,9 @@ def test_cost_table_says_what_is_read_and_trained():
     assert "logits of &lt;both&gt;" in html
     assert '<td class="num">9</td><td>8 shadow models (lora)</td>' in html
     assert '<td class="num">none</td><td>nothing</td>' in html
+
+
+def test_attack_table_says_why_an_attack_has_no_numbers():
+    table = metrics().assign(value=float("nan"))
+    html = attack_table(table, 0.01, {"ez": 2}, None, {"ez": "no difference between <both>"})
+    assert "no difference between &lt;both&gt;" in html
