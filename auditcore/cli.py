@@ -201,8 +201,8 @@ def _findings(run: store.Run) -> list[Sentence]:
         found += findings.unresolved_notes(run.read("attack_metrics"))
     if (counted := summary.subjects(run)) is not None:
         found.append(findings.subjects_finding(*counted))
-    found += summary.defence_findings(run)
     found += summary.checkpoint_sentences(run)
+    found += summary.defence_findings(run) + summary.text_findings(run)
     return [sentence for sentence in found if sentence]
 
 

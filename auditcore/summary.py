@@ -13,6 +13,7 @@ from auditcore import verdict as rule
 from auditcore.decisions import Frontier
 from auditcore.findings import defences as told
 from auditcore.findings import frontier as say
+from auditcore.findings import outputs
 from auditcore.store import Run
 from auditcore.words import Sentence, Strong
 
@@ -275,6 +276,22 @@ def subject_scores(run: Run, attack: str) -> pd.DataFrame:
         where s.attack = ?
     """
     return run.sql(query, [attack], tables=["membership_scores", "examples"])
+
+
+def text_axes(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:
+    """Attribute -> `findings.outputs.one_axis`; empty when the run read no text."""
+    if not run.has("output_metrics"):
+        return {}
+    readings = read(run, "output_metrics")
+    metrics = read(run, "probe_metrics") if run.has("probe_metrics") else None
+    attributes: list = readings["attribute"].unique().tolist() if len(readings) else []
+    return {str(a): outputs.one_axis(readings, metrics, str(a)) for a in attributes}
+
+
+def text_findings(run: Run, read: Read = read_table) -> list[Sentence]:
+    """One sentence per attribute on where it is read from, and one on what directives do to the summaries."""
+    found: list[Sentence] = [outputs.outputs_finding(rows, a) for a, rows in text_axes(run, read).items()]
+    return [*found, outputs.writing_sentence(read(run, "generation_metrics"))] if found else []
 
 
 def per_hundred(share: float) -> str:

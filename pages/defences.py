@@ -9,7 +9,7 @@ from auditcore.figures import tokens as token_figures
 from auditcore.findings import defences as told
 from auditcore.spec import DEFENCES
 from auditcore.store import Run
-from pages import _live, _notes
+from pages import _defences_texts, _live, _notes
 from pages import _ui as ui
 
 TABLES = ("probe_metrics", "defence_costs", "defence_effects", "verdicts")
@@ -49,6 +49,9 @@ def main() -> None:
                 f"Run the same audit with defences: {', '.join(possible)}. Those that are fitted need subjects of the "
                 "split defence_fit, which is dealt when the data has no splits.",
             )
+            if run.has("output_metrics"):
+                st.html(token_figures.style())
+                _defences_texts.draw(run, metrics, str(metrics["attribute"].iloc[0]))
         _live.watch(run, TABLES)
         return
     _page(run, metrics, float(spec["budget"]))
@@ -83,6 +86,7 @@ def _page(run: Run, metrics: pd.DataFrame, budget: float) -> None:
     st.html(token_figures.style())
     _one_artifact(rows, table, artifact, layer, budget)
     _everything(run, rows, table, str(attribute), split)
+    _defences_texts.draw(run, metrics, str(attribute))
 
 
 def _place(table: pd.DataFrame) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from auditcore.leakage.effects import effects
 from auditcore.store import Run
 from auditcore.verdict import interval_verdict
 from tests.fake_parts import HOSTILE, VERDICT_COLUMNS, Recipe, example_table, judged, progress, start_run
+from tests.fake_texts import fake_texts
 
 
 def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
@@ -32,7 +33,7 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
         "artifacts": list(recipe.artifacts),
         "layers": list(recipe.layers),
         "probes": list(recipe.probes),
-        "defences": list(recipe.defences),
+        "defences": list(dict.fromkeys(d.split(":")[0] for d in recipe.defences)),
         "seeds": list(recipe.seeds),
         "store_text": recipe.store_text,
     }
@@ -56,6 +57,9 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
             run.write("defence_costs", _costs(rng, metrics))
             groups = examples.set_index("example_id")["group"]
             run.write("defence_effects", effects(predictions, groups, 100, 0))
+    if recipe.summaries:
+        for name, table in fake_texts(rng, recipe, examples).items():
+            run.write(name, table)
     progress(run, ["vectors", "probes", "null band"], recipe)
     return run
 

@@ -12,7 +12,7 @@ from auditcore.figures.tables import table_html
 from auditcore.verdict import SYMBOLS
 from auditcore.words import NONE, count, escape, interval, known, number, percent, percent_interval, shorten, signed
 
-HEAD, FOOT, LANE = 54, 56, 15  # pixels: above, below, from one probe to the next in a line
+HEAD, FOOT, LANE = 76, 56, 15  # pixels: above, below, from one probe to the next in a line
 SIGNS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
@@ -71,7 +71,8 @@ def gaps_figure(rows: pd.DataFrame, budget: float, linear_only: dict[str, list[s
         tickformat=".2g",
         range=[low - 0.06 * (high - low), high + room * (high - low)],
     )
-    legend = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 1, "xanchor": "right"}
+    above = 1 + 26 / (step * len(defences))  # over the budget's own label
+    legend = {"orientation": "h", "y": above, "yanchor": "bottom", "x": 0, "xanchor": "left"}
     fig.layout.update(showlegend=True, legend=legend)
     return fig.figure()
 
@@ -95,7 +96,7 @@ def cost_figure(table: pd.DataFrame, budget: float) -> go.Figure:
     low is wanted.
     """
     drawn = table[table["overlap"].map(known)]
-    fig = Canvas(340)
+    fig = Canvas(400)
     fig.add_shape(
         type="rect", x0=0, x1=1, xref="x domain", y0=-budget, y1=budget, yref="y", fillcolor=theme.BUDGET_BAND,
         line_width=0, layer="below",

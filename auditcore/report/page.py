@@ -108,6 +108,7 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
         best = summary.strongest_probes(run.read("probe_metrics"))
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
         made += [_defences(run, a, table, i) for i, (a, table) in enumerate(summary.defences(run).items())]
+        made += [_texts(a, rows, i) for i, (a, rows) in enumerate(summary.text_axes(run).items()) if len(rows)]
     return made
 
 
@@ -177,6 +178,18 @@ def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tup
     note = f"{words.plain(told.defences_finding(table, attribute, budget))} {told.fit_sentence(table)}"
     note += " Lines are 90 % intervals over subjects, conditional on the fitted defence and probes."
     return _section(title, _plot(gaps_figure(rows, budget, marked), f"defences-{number}"), note), True
+
+
+def _texts(attribute: str, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
+    from auditcore.figures.outputs import axis_figure
+    from auditcore.findings.outputs import outputs_finding
+
+    title = f"Where {words.shorten(attribute, 60)} is, text by text and vector by vector"
+    note = (
+        f"{words.plain(outputs_finding(rows, attribute))} 95 % intervals over subjects; texts are cross-validated by "
+    )
+    note += "subject, vectors read on the reserved test rows."
+    return _section(title, _plot(axis_figure(rows), f"texts-{number}"), note), True
 
 
 def _plotly_script() -> str:

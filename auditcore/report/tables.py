@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 
 from auditcore import findings, summary, words
+from auditcore.findings import outputs
 from auditcore.store import Run
 from auditcore.words import escape, isolated
 
@@ -23,6 +24,8 @@ def sections(run: Run) -> list[str]:
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
         made += [defences(a, table) for a, table in summary.defences(run).items()]
+        if run.has("generation_metrics"):
+            made.append(summaries(run.read("generation_metrics")))
         if run.has("predictions") and run.has("examples"):
             made.append(recall(run))
     return [m for m in made if m]
@@ -127,6 +130,20 @@ def defences(attribute: str, table: pd.DataFrame) -> str:
         "Of the ten nearest rows among the test rows, how many stay; variance: one minus squared change over variance."
     )
     return _table(f"Defences against {words.shorten(attribute, 60)}", (*head, *more), rows, note)
+
+
+def summaries(scores: pd.DataFrame) -> str:
+    """One line per directive: ROUGE with intervals, share of summaries with a meta-term, its paired change."""
+    there = [name for name in outputs.ROUGES if name in scores]
+    rows = []
+    for row in scores.to_dict("records"):
+        cells = [f"{words.number(row[n], 1)} ({words.interval(row[f'{n}_low'], row[f'{n}_high'], 1)})" for n in there]
+        held, spread = outputs.share_with_interval(row)
+        cells += [f"{held} ({spread})", outputs.points(row["contaminated_change"]), words.count(row["n_rows"])]
+        rows.append(_row(["as it is" if row["defence"] == "none" else row["defence"]], cells))
+    head = ("prompt", *(outputs.ROUGES[n] for n in there), "with a meta-term", "change, points", "summaries")
+    note = words.plain(outputs.writing_sentence(scores))
+    return _table("Summaries the model wrote, with 95 % intervals", head, rows, note)
 
 
 def recall(run: Run) -> str:

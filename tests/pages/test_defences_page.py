@@ -79,3 +79,46 @@ def test_coming_from_another_page_opens_a_run_that_tried_defences(home: Path, op
     at = open_page("overview.py", run=run.id)
     at.switch_page("defences.py").run()
     assert "Behind <b>" in words_of(at)
+
+
+PROMPTED = ("none", "prompt:neutral", "prompt:blind")
+
+
+def test_what_the_model_writes_stands_on_one_axis_with_offending_summaries_marked(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=300, defences=PROMPTED, summaries=60)
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "recorded_race is named correctly for <b>60 of 100 subjects</b> from the prompt" in text
+    assert "from what the model writes" in text
+    assert "Behind prompt:neutral <b>33.3" in text
+    assert "+33.3 points (95 % interval" in text
+    assert text.count("<mark>race</mark>") == 5
+    assert "5 of 20 shown" in text
+    assert "ROUGE-L" in text
+
+
+def test_summaries_are_hidden_when_text_is(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=300, defences=PROMPTED, summaries=60)
+    text = words_of(open_page("defences.py", run=run.id, state={"hide_text": True}))
+    assert "Raw text is hidden in this session" in text
+    assert "<mark>" not in text
+    kept = vectors_run(home / "two", rows=300, defences=PROMPTED, summaries=60, store_text="none")
+    assert "This run kept no text" in words_of(open_page("defences.py", run=kept.id))
+
+
+def test_summaries_without_any_defence_are_shown_too(home: Path, open_page) -> None:
+    text = words_of(open_page("defences.py", run=vectors_run(home / "one", rows=300, summaries=60).id))
+    assert "no defence was asked for" in text
+    assert "What the model writes" in text
+
+
+def test_a_hostile_summary_is_shown_as_written(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=300, hostile=True, defences=PROMPTED, summaries=60)
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "&lt;img src=x" in text
+    assert "<img" not in text
+    assert "<mark>race</mark>" in text
+
+
+def test_no_summary_says_how_to_get_some(home: Path, open_page) -> None:
+    text = words_of(open_page("defences.py", run=vectors_run(home / "one", rows=200, defences=TRIED).id))
+    assert "generate: {rows: 200}" in text

@@ -119,6 +119,14 @@ def test_the_report_tells_what_defences_leave_and_cost(tmp_path: Path) -> None:
     assert "all declared attackers behind leace" in text
 
 
+def test_the_report_tells_what_is_read_from_texts(tmp_path: Path) -> None:
+    run = vectors_run(tmp_path / "v", rows=400, defences=("none", "prompt:blind"), summaries=60)
+    text = export(run, "html", tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Where recorded_race is, text by text and vector by vector" in text
+    assert "Summaries the model wrote" in text
+    assert "of 60 summaries hold a meta-term" in text
+
+
 def test_small_classes_are_suppressed_in_the_report(tmp_path: Path) -> None:
     run = vectors_run(tmp_path / "v", rows=60)
     text = export(run, "html", tmp_path / "r.html").read_text()
