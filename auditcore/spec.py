@@ -679,6 +679,11 @@ class SurfaceLoraSpec(_CheckpointAudit, _Training):
         """How weights are learnt: adapters only."""
         return "lora"
 
+    @property
+    def checkpoint_steps(self) -> list[int]:
+        """Steps at which a checkpoint is kept and measured."""
+        return [*range(self.checkpoint_every, self.steps, self.checkpoint_every), self.steps]
+
     def total_steps(self, per_epoch: int) -> int:
         """Optimiser steps of the whole training."""
         return self.steps

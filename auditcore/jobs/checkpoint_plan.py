@@ -6,8 +6,17 @@ Counts are in forward passes of one token. Times are estimates for this machine;
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from auditcore.jobs.context import readable
+from auditcore.jobs.plan import Plan, power_of, sample
 from auditcore.spec import SurfaceLoraSpec
+
+# One fit of one seed on vectors of some 600 numbers and 1,600 rows, two processors; it grows with rows and width.
+_PROBE_SECONDS = {"linear": 2.5, "mlp": 4.5}
+_OTHER_PROBE_SECONDS = 6.0
+_REFIT = 0.02  # of a fit: one refit on permuted labels
+_DECODED = 8.0  # tokens forward that one generated token costs: it reads all weights for a few rows
 
 
 @dataclass(frozen=True)
@@ -15,8 +24,70 @@ class Cost:
     """Cost of a planned run."""
 
     seconds: float
-    bytes: int
     notes: list[str]
+
+
+def surfacelora_plan(spec: SurfaceLoraSpec, everything: Any, token_seconds: float) -> Plan:
+    """Plan of a whole run. everything: the data set; token_seconds: of one token forward through the model."""
+    from auditcore.datasets.splits import balanced
+    from auditcore.jobs.checkpoints import balanced_rows
+    from auditcore.jobs.surfacelora import used_rows, with_splits
+
+    everything, notes = with_splits(spec, everything)
+    dataset, left_out = used_rows(spec, everything)
+    dataset = dataset.select(np.flatnonzero(dataset.frame["split"].ne("bal_test").to_numpy(dtype=bool)))
+    some = sample(spec, dataset)
+    prompt_tokens, row_tokens = float(np.mean(some.prompt_lengths)), float(np.mean(some.lengths))
+    training = training_cost(spec, dataset.frame, prompt_tokens, row_tokens, token_seconds)
+    counts = {
+        "summarised": min(spec.rouge_rows, int(dataset.frame["split"].eq("bal_val").sum())),
+        "remembered": min(2 * spec.membership_rows, len(dataset.frame)),
+        "probed": 0,
+        "fitted": 0,
+    }
+    for attribute in spec.data.labels:
+        rows_of = balanced_rows(dataset.frame, attribute, spec.seed)
+        counts["probed"] = max(counts["probed"], sum(len(at) for at in rows_of.values()))
+        counts["fitted"] = max(counts["fitted"], len(rows_of["bal_train"]))
+    kept = len(spec.checkpoint_steps)
+    measured = evaluation_cost(spec, counts, prompt_tokens, row_tokens, token_seconds, kept + 1)
+    frame, found = everything.frame, []
+    for attribute in spec.data.labels if frame["split"].eq("bal_test").any() else ():
+        found.append(power_of(spec, attribute, frame.iloc[balanced(frame, attribute, "bal_test", spec.seed)]))
+    rows = len(dataset.frame)
+    notes = [*everything.notes, *notes, *left_out, *training.notes, *measured.notes]
+    # Adapter and tokenizer of each checkpoint, and one state to resume from with two moments for each weight.
+    adapter = 4 * _adapter_weights(spec)
+    size = adapter * (kept + 4) + 3_000_000 * kept + 4 * 600 * counts["probed"] * len(spec.audit) * (kept + 1)
+    seconds = training.seconds + measured.seconds + 20
+    return Plan("surfacelora", rows, int(rows * row_tokens), seconds, size, found, [], notes)
+
+
+def _adapter_weights(spec: SurfaceLoraSpec) -> int:
+    """Numbers in an adapter, from the shapes in the headers of the model's files; 0 where they cannot be read."""
+    from safetensors import safe_open
+
+    from auditcore.lm.sources import local_folder, resolve
+
+    found = resolve(spec.model.source, spec.model.base)
+    if found.kind == "gguf":
+        return 0
+    total, named = 0, spec.lora.target_modules
+    for file in local_folder(found).glob("*.safetensors"):
+        with safe_open(file, framework="numpy") as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                shape, owner = tensors.get_slice(name).get_shape(), name.removesuffix(".weight")
+                inside = ".layers." in name or ".h." in name
+                wanted = (
+                    inside
+                    if named == "all-linear"
+                    else "att" in owner.rsplit(".", 2)[-2]
+                    if named is None
+                    else (owner.rsplit(".", 1)[-1] in named)
+                )
+                if len(shape) == 2 and wanted:
+                    total += spec.lora.r * sum(shape)
+    return total
 
 
 def training_cost(
@@ -50,4 +121,27 @@ def training_cost(
     ]
     seen = summarised * spec.steps / max(len(train), 1)
     notes.append(f"{spec.steps:,} steps of {summarised} summaries pass over the training rows {seen:.1f} times.")
-    return Cost(seconds, 0, notes)
+    return Cost(seconds, notes)
+
+
+def evaluation_cost(
+    spec: Any, bench_rows: dict[str, int], prompt_tokens: float, row_tokens: float, token_seconds: float, count: int
+) -> Cost:
+    """Cost of measuring `count` checkpoints, the model before training among them.
+
+    spec: of a run of checkpoints; bench_rows: how many rows are probed, fitted, summarised and remembered.
+    """
+    new_tokens = float(spec.max_new_tokens or max(row_tokens - prompt_tokens, 1.0))
+    vectors = bench_rows["probed"] * prompt_tokens * token_seconds
+    fits = 0.0
+    for probe in spec.probes:
+        one = _PROBE_SECONDS.get(probe, _OTHER_PROBE_SECONDS) * (len(spec.seeds) + _REFIT * spec.permutations)
+        fits += one * sum(3.0 if artifact == "concat" else 1.0 for artifact in spec.audit)
+    fits *= len(spec.data.labels) * max(bench_rows["fitted"] / 1600, 0.1)
+    summaries = bench_rows["summarised"] * (prompt_tokens + _DECODED * new_tokens) * token_seconds
+    membership = bench_rows["remembered"] * row_tokens * token_seconds
+    each = vectors + fits + summaries + membership
+    parts = [("vectors", vectors), ("probes", fits), ("summaries", summaries), ("membership", membership)]
+    words = ", ".join(f"{readable(seconds)} for {name}" for name, seconds in parts if seconds)
+    note = f"Each of {count} checkpoints is measured in about {readable(each)}: {words}."
+    return Cost(each * count, [note])

@@ -147,7 +147,9 @@ def plan_here(spec: AnySpec) -> Plan:
         notes.append(f"{len(train):,} rows to train on, {len(validation):,} to choose the best checkpoint.")
         return Plan("finetune", rows, tokens, seconds + 20, size, [], [], notes)
     if isinstance(spec, SurfaceLoraSpec):
-        return _surfacelora_plan(spec, dataset, 2.0 * weights / _flops_per_second())
+        from auditcore.jobs.checkpoint_plan import surfacelora_plan
+
+        return surfacelora_plan(spec, dataset, 2.0 * weights / _flops_per_second())
     if isinstance(spec, SweepSpec):
         return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
@@ -242,11 +244,11 @@ def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str,
         notes += left_out
         for positions in rows.values():
             used[positions] = True
-        found.append(_power(spec, attribute, frame.iloc[rows["bal_test"]]))
+        found.append(power_of(spec, attribute, frame.iloc[rows["bal_test"]]))
     return int(used.sum()), found, notes
 
 
-def _power(spec: VectorsSpec | SurfaceLoraSpec, attribute: str, test: Any) -> dict[str, Any]:
+def power_of(spec: VectorsSpec | SurfaceLoraSpec, attribute: str, test: Any) -> dict[str, Any]:
     """What a test on these (balanced) rows can show."""
     from auditcore.leakage.power import power
 
@@ -264,30 +266,11 @@ def _power(spec: VectorsSpec | SurfaceLoraSpec, attribute: str, test: Any) -> di
     }
 
 
-def _surfacelora_plan(spec: SurfaceLoraSpec, everything: Any, token_seconds: float) -> Plan:
-    from auditcore.datasets.splits import balanced
-    from auditcore.jobs.checkpoint_plan import training_cost
-    from auditcore.jobs.surfacelora import used_rows, with_splits
-
-    everything, notes = with_splits(spec, everything)
-    dataset, left_out = used_rows(spec, everything)
-    dataset = dataset.select(np.flatnonzero(dataset.frame["split"].ne("bal_test").to_numpy(dtype=bool)))
-    sample = _sample(spec, dataset)
-    prompt_tokens, row_tokens = float(np.mean(sample.prompt_lengths)), float(np.mean(sample.lengths))
-    cost = training_cost(spec, dataset.frame, prompt_tokens, row_tokens, token_seconds)
-    frame, found = everything.frame, []
-    for attribute in spec.data.labels if frame["split"].eq("bal_test").any() else ():
-        found.append(_power(spec, attribute, frame.iloc[balanced(frame, attribute, "bal_test", spec.seed)]))
-    rows = len(dataset.frame)
-    notes = [*everything.notes, *notes, *left_out, *cost.notes]
-    return Plan("surfacelora", rows, int(rows * row_tokens), cost.seconds + 20, cost.bytes, found, [], notes)
-
-
 def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
-    return np.asarray([len(ids) for ids in _sample(spec, dataset).ids])
+    return np.asarray([len(ids) for ids in sample(spec, dataset).ids])
 
 
-def _sample(spec: AnySpec, dataset: Any) -> Any:
+def sample(spec: AnySpec, dataset: Any) -> Any:
     """Some rows as the model would read them (`lm.encode.Encoded`)."""
     from auditcore.jobs.rows import tokenise
     from auditcore.lm.load import load_tokenizer

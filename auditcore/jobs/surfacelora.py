@@ -5,6 +5,7 @@ the choice of a checkpoint is declared.
 """
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 
 from auditcore.errors import DatasetError
 from auditcore.jobs import sealed
+from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import SurfaceLoraSpec
@@ -20,38 +22,82 @@ LOG_EVERY = 20.0  # seconds between two looks that a page can take at the traini
 
 
 def train(context: Context) -> None:
-    """Run the stages rows and training; training continues at its last saved step."""
+    """Run the stages rows, one for the model before training, training, and one for each checkpoint.
+
+    A checkpoint is measured as soon as it is there, with the model in memory. Training continues at its last saved
+    step; a checkpoint that was saved and not measured to the end is measured from its folder first.
+    """
+    from auditcore.lm.load import load_model
+
+    spec, run = context.spec, context.run
+    assert isinstance(spec, SurfaceLoraSpec)
+    rows, train_rows, labels = prepare(context)
+    bench = Bench(context, rows, _base_print(context), _seen_by_all(spec, rows, train_rows))
+    for note in bench.notes():
+        context.note(note)
+    loaded: list[Any] = []
+
+    def model() -> Any:
+        if not loaded:
+            loaded.append(load_model(spec.model))
+            context.record(device=str(loaded[0].device), dtype=str(loaded[0].dtype))
+        return loaded[0]
+
+    bench.measure(Checkpoint("base", 0, 0.0, bench.base, model))
+    for step in spec.checkpoint_steps:
+        if (run.path / "checkpoints" / folder_name(step) / "adapter_config.json").is_file():
+            bench.measure(_from_folder(context, step))
+    if not context.finished("training"):
+        _train(context, model(), rows, train_rows, labels, bench)
+    for step in spec.checkpoint_steps:
+        bench.measure(_from_folder(context, step))
+    if not context.finished("claim"):
+        with context.stage("claim"):
+            from auditcore.claims import claim
+
+            context.record(claim=claim(run.manifest, pd.DataFrame()))
+
+
+def prepare(context: Context) -> tuple[Rows, np.ndarray, Any]:
+    """Stage rows. Returns the rows a model may see, positions of those that are summarised, and labels as codes."""
     from auditcore.datasets.roles import load_dataset
-    from auditcore.lm.load import load_model, load_tokenizer
+    from auditcore.lm.load import load_tokenizer
     from auditcore.training.prompts import label_codes
+
+    spec = context.spec
+    assert isinstance(spec, SurfaceLoraSpec)
+    everything, notes = with_splits(spec, load_dataset(spec.data, spec.prompt_template))
+    dataset, left_out = used_rows(spec, everything)
+    sealed.seal(context.run, dataset)
+    tokenizer = load_tokenizer(spec.model.source, spec.model.base)
+    rows = without_test(load(context, dataset, tokenizer, more_notes=[*notes, *left_out]))
+    sealed.require_open(rows.dataset, own=context.run)
+    train_rows, adversary_rows = training_rows(spec, rows.frame)
+    labels = label_codes(rows.frame, spec.data.labels, adversary_rows)
+    known = int((labels.codes >= 0).any(axis=1).sum())
+    context.record(counts={"train_rows": len(train_rows), "adversary_rows": known})
+    return rows, train_rows, labels
+
+
+def _train(context: Context, model: Any, rows: Rows, train_rows: np.ndarray, labels: Any, bench: Bench) -> None:
+    """Stage training; checkpoints are measured as they come."""
+    from auditcore.lm.sources import fingerprint
     from auditcore.training.rows import text_hashes
     from auditcore.training.surfacelora import surfacelora
 
     spec, run = context.spec, context.run
     assert isinstance(spec, SurfaceLoraSpec)
-    everything, notes = with_splits(spec, load_dataset(spec.data, spec.prompt_template))
-    dataset, left_out = used_rows(spec, everything)
-    sealed.seal(run, dataset)
-    tokenizer = load_tokenizer(spec.model.source, spec.model.base)
-    rows = without_test(load(context, dataset, tokenizer, more_notes=[*notes, *left_out]))
-    sealed.require_open(rows.dataset, own=run)
-    train_rows, adversary_rows = training_rows(spec, rows.frame)
-    labels = label_codes(rows.frame, spec.data.labels, adversary_rows)
-    model = load_model(spec.model)
-    context.fingerprint("training", model=model.fingerprint)
-    context.record(
-        device=str(model.device),
-        dtype=str(model.dtype),
-        counts={"train_rows": len(train_rows), "adversary_rows": int((labels.codes >= 0).any(axis=1).sum())},
-    )
-    if context.finished("training"):
-        return
     log = _Log(context)
     with context.stage("training", spec.steps) as on_progress:
 
         def on_step(step: int, total: int, row: dict[str, Any]) -> None:
             log.add(row)
             on_progress(step, total)
+
+        def on_checkpoint(step: int, folder: Path, trained: Any) -> None:
+            log.write()
+            print_ = fingerprint(folder, spec.model.source)
+            bench.measure(Checkpoint(folder.name, step, spec.strength, print_, lambda: trained))
 
         result = surfacelora(
             model,
@@ -62,6 +108,7 @@ def train(context: Context) -> None:
             spec,
             run.path,
             on_step,
+            on_checkpoint,
             example_ids=rows.frame["example_id"].tolist(),
             text_hashes=text_hashes(rows.dataset.texts()),
         )
@@ -69,6 +116,40 @@ def train(context: Context) -> None:
         context.record(training={"steps": spec.steps, "autocast": result.autocast})
         for note in result.notes:
             context.note(note)
+
+
+def _base_print(context: Context) -> str:
+    from auditcore.lm.sources import fingerprint
+
+    spec = context.spec
+    assert isinstance(spec, SurfaceLoraSpec)
+    found = fingerprint(spec.model.source, spec.model.base)
+    context.fingerprint("checkpoint 0", model=found)
+    return found
+
+
+def _from_folder(context: Context, step: int) -> Checkpoint:
+    from auditcore.lm.load import load_model
+    from auditcore.lm.sources import fingerprint
+
+    spec, folder = context.spec, context.run.path / "checkpoints" / folder_name(step)
+    assert isinstance(spec, SurfaceLoraSpec)
+    adapter = spec.model.model_copy(update={"source": str(folder), "base": spec.model.source})
+    print_ = fingerprint(folder, spec.model.source)
+    return Checkpoint(folder.name, step, spec.strength, print_, lambda: load_model(adapter))
+
+
+def folder_name(step: int) -> str:
+    """Folder of a checkpoint, below checkpoints/ of the run."""
+    return f"step-{step:06d}"
+
+
+def _seen_by_all(spec: SurfaceLoraSpec, rows: Rows, train_rows: np.ndarray) -> np.ndarray:
+    """Training rows that the first checkpoint has used already: members at every checkpoint."""
+    from auditcore.training.trainer import Task
+
+    task = Task(rows.encoded, train_rows, np.zeros(0, dtype=np.int64), spec, "", None)
+    return task.seen(min(spec.checkpoint_every, spec.steps))
 
 
 def with_splits(spec: SurfaceLoraSpec, dataset: Any) -> tuple[Any, list[str]]:
@@ -88,6 +169,8 @@ def used_rows(spec: SurfaceLoraSpec, dataset: Any) -> tuple[Any, list[str]]:
     used = {*spec.train_splits, *spec.adversary_splits, "bal_train", "bal_val", sealed.TEST}
     split = dataset.frame["split"]
     keep = split.isin(list(used)).to_numpy(dtype=bool)
+    if spec.membership_rows:
+        keep = keep | dataset.frame["member"].notna().to_numpy(dtype=bool)
     notes = [
         f"{n:,} rows of {name} take no part." for name, n in split[~keep].fillna("no split").value_counts().items()
     ]
@@ -127,9 +210,12 @@ class _Log:
         self.rows: dict[int, dict[Any, Any]] = {int(row["step"]): row for row in old}
 
     def add(self, row: dict[str, Any]) -> None:
-        from auditcore.training.surfacelora import log_table
-
         self.rows[row["step"]] = row
         if time.monotonic() - self.written > LOG_EVERY:
-            self.run.write("training_log", log_table([self.rows[step] for step in sorted(self.rows)]))
-            self.written = time.monotonic()
+            self.write()
+
+    def write(self) -> None:
+        from auditcore.training.surfacelora import log_table
+
+        self.run.write("training_log", log_table([self.rows[step] for step in sorted(self.rows)]))
+        self.written = time.monotonic()

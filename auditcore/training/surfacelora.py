@@ -370,11 +370,6 @@ def _below(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Ten
     return {n.removeprefix(f"{prefix}/"): t for n, t in tensors.items() if n.startswith(f"{prefix}/")}
 
 
-def checkpoint_steps(spec: SurfaceLoraSpec) -> list[int]:
-    """Steps at which a checkpoint is kept."""
-    return [*range(spec.checkpoint_every, spec.steps, spec.checkpoint_every), spec.steps]
-
-
 def _finished(task: Task, checkpoints: Path) -> bool:
     """Whether this very training has ended before; repairs a last checkpoint that a kill kept from being linked."""
     last = checkpoints / "last"
@@ -398,7 +393,7 @@ def _result(task: Task, checkpoints: Path, autocast: str, begun: int) -> Surface
     unseen = len(task.train) - len(task.seen(task.total_steps))
     if unseen:
         notes.append(f"The steps end before {unseen:,} of {len(task.train):,} training rows were summarised once.")
-    folders = {step: checkpoints / f"step-{step:06d}" for step in checkpoint_steps(task.spec)}
+    folders = {step: checkpoints / f"step-{step:06d}" for step in task.spec.checkpoint_steps}
     return SurfaceResult(folders, log_table(record.get("log", [])), autocast, begun, notes)
 
 

@@ -1,5 +1,9 @@
 """Training the mitigation as a run: rows, splits, checkpoints, what is measured of them, what no model ever sees."""
 
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,7 @@ from auditcore import jobs, store
 from auditcore.errors import DatasetError
 from auditcore.jobs.plan import plan_here
 from auditcore.spec import dump_spec, parse_spec
-from tests.job_specs import WORDS, run_spec
+from tests.job_specs import ROOT, WORDS, run_spec, tables_of
 
 SIZES = {"train": 48, "defence_fit": 16, "bal_train": 40, "bal_val": 24, "bal_test": 24}
 
@@ -81,6 +85,206 @@ def test_a_run_trains_keeps_adapters_and_says_what_it_left_out(home, tiny_llama)
     assert any("16 rows of defence_fit take no part" in n for n in notes)
     assert run.manifest["counts"]["train_rows"] == 48
     assert run.manifest["counts"]["adversary_rows"] == 44  # four have no label
+
+
+def test_every_checkpoint_and_the_model_before_training_are_measured(home, tiny_llama) -> None:
+    from auditcore.frontier import points
+
+    run = run_spec(surface_spec(home, tiny_llama, seeds=[0, 1], audit=["lasttok", "concat"]))
+    table = run.read("checkpoints")
+    assert table["step"].unique().tolist() == [0, 2, 4, 5]
+    assert len(table) == 4 * 2
+    assert set(table["split"]) == {"bal_val"}
+    assert set(table["artifact"]) == {"lasttok", "concat"}
+    assert (table["run_id"] == run.id).all()
+    assert table.loc[table["step"] == 0, "lambda"].eq(0).all()
+    assert table.loc[table["step"] > 0, "lambda"].eq(2).all()
+    assert table["checkpoint"].unique().tolist() == ["base", "step-000002", "step-000004", "step-000005"]
+    assert table["seed"].isna().all()
+    assert not table["selected"].any()
+    assert table[["rouge1", "rougeL_low", "rougeL_high", "signed_low90", "v_information_bits"]].notna().all().all()
+    assert (table["rougeL_low"] <= table["rougeL"]).all()
+    assert table["ez_tpr_at_1pct"].isna().all()
+    assert table.groupby("step")["rougeL"].nunique().eq(1).all()
+    made = run.read("generations")
+    assert made.groupby("step")["example_id"].apply(tuple).nunique() == 1  # the same rows every time
+    assert len(made) == 4 * 6
+    assert set(made["example_id"]) <= set(run.read("examples").query("split == 'bal_val'")["example_id"])
+    assert made["prompt"].str.endswith("Summary:").all()
+    assert table.loc[table["step"] == 4, "rougeL"].iloc[0] == pytest.approx(
+        made.loc[made["step"] == 4, "rougeL"].mean()
+    )
+    predictions = run.read("predictions")
+    assert predictions["step"].unique().tolist() == [0, 2, 4, 5]
+    assert set(predictions["split"]) == {"bal_val"}
+    at = predictions[(predictions["step"] == 4) & (predictions["artifact"] == "lasttok")]
+    right = (at["actual"] == at["predicted"]).groupby(at["actual"]).mean().mean()
+    row = table[(table["step"] == 4) & (table["artifact"] == "lasttok")].iloc[0]
+    assert row["accuracy"] == pytest.approx(right)
+    assert len(points(table)) == 8
+    assert any("classes equally frequent" in note for note in run.manifest["data"]["notes"])
+
+
+def test_the_model_in_memory_is_measured_as_its_folder_would_be(home, tiny_llama, monkeypatch) -> None:
+    """Numbers in the loop, from the live model, are those of the saved adapter, loaded in another run."""
+    from auditcore.jobs import surfacelora
+
+    live = run_spec(surface_spec(home, tiny_llama))
+    shutil.rmtree(store.cache())
+    monkeypatch.setattr(surfacelora, "_train", _train_only)
+    later = run_spec(surface_spec(home, tiny_llama))
+    for name in ("checkpoints", "generations", "predictions"):
+        one, two = (run.read(name).drop(columns="run_id", errors="ignore") for run in (live, later))
+        pd.testing.assert_frame_equal(one, two, rtol=1e-4, atol=1e-4)
+
+
+def _train_only(context, model, rows, train_rows, labels, bench) -> None:
+    from auditcore.training.surfacelora import surfacelora
+
+    groups = rows.frame["group"].tolist()
+    with context.stage("training"):
+        surfacelora(model, rows.encoded, train_rows, labels, groups, context.spec, context.run.path)
+
+
+def test_a_second_run_measures_the_same_base_from_the_cache(home, tiny_llama, monkeypatch) -> None:
+    run_spec(surface_spec(home, tiny_llama))
+    import auditcore.lm.generate as generating
+    import auditcore.lm.vectors as extracting
+
+    calls: list[str] = []
+    for module, name in ((generating, "generate"), (extracting, "extract_vectors")):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, real=real, name=name, **k: calls.append(name) or real(*a, **k))
+    run = run_spec(surface_spec(home, tiny_llama, **{"lambda": 0}))
+    assert calls.count("generate") == 3  # not for step 0
+    assert calls.count("extract_vectors") == 3
+    assert run.read("checkpoints")["lambda"].eq(0).all()
+
+
+def test_no_row_of_bal_test_meets_the_model(home, tiny_llama, monkeypatch) -> None:
+    """Whatever passes through the model is looked at: token ids of every row, in training, vectors and summaries."""
+    from transformers import LlamaModel
+
+    spec = surface_spec(home, tiny_llama, membership_rows=10)
+    spec["data"]["roles"]["member"] = "member"
+    path = Path(spec["data"]["path"])
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    secret = frame["split"].eq("bal_test")
+    frame.loc[secret, "note"] = "QQQQ " + frame.loc[secret, "note"]  # a token that stands nowhere else
+    frame.loc[secret, "summary"] = "QQQQ " + frame.loc[secret, "summary"]
+    frame.to_csv(path, index=False)
+    from auditcore.lm.load import load_tokenizer
+
+    marks = set(load_tokenizer(str(tiny_llama))("QQQQ")["input_ids"]) - set(
+        load_tokenizer(str(tiny_llama))(" ".join([*WORDS, "\nSummary:"]))["input_ids"]
+    )
+    seen: set[int] = set()
+    forward = LlamaModel.forward
+
+    def spy(self, input_ids=None, *args, **kwargs):
+        seen.update(input_ids.unique().tolist())
+        return forward(self, input_ids, *args, **kwargs)
+
+    monkeypatch.setattr(LlamaModel, "forward", spy)
+    run = run_spec(spec)
+    assert run.status == "done"
+    assert seen
+    assert marks
+    # What the model wrote itself may hold any token: the base writes noise. Prompts and targets are what counts.
+    written = set(load_tokenizer(str(tiny_llama))(" ".join(run.read("generations")["generated"]))["input_ids"])
+    assert not (marks & seen) - written
+    assert set(run.read("examples")["split"]) >= {"bal_test"}
+    assert not set(run.read("predictions")["example_id"]) & set(frame.loc[secret, "id"])
+
+
+def test_membership_of_a_checkpoint_is_measured_against_the_base(home, tiny_llama) -> None:
+    spec = surface_spec(home, tiny_llama, membership_rows=8, steps=4, learning_rate=0.01)
+    spec["data"]["roles"]["member"] = "member"
+    run = run_spec(spec)
+    table = run.read("checkpoints")
+    assert {"ez_tpr_at_1pct", "ez_tpr_at_1pct_low"} <= set(table)
+    assert table["ez_tpr_at_1pct"].isna().all()  # eight non-members cannot show 1 %
+    assert any("8 members and 8 others" in note for note in run.manifest["data"]["notes"])
+    assert set(run.read("examples")["split"]) == set(SIZES)
+    path = Path(spec["data"]["path"])
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    frame.assign(member=frame["member"].replace("0", "")).to_csv(path, index=False)
+    with pytest.raises(DatasetError, match="no rows known not to be members"):
+        run_spec(spec)
+
+
+def test_raw_text_stays_out_of_every_file_when_it_must(home, tiny_llama) -> None:
+    run = run_spec(surface_spec(home, tiny_llama, store_text="none"))
+    made = run.read("generations")
+    assert made[["prompt", "reference", "generated"]].isna().all().all()
+    assert made["rougeL"].notna().all()
+    for path in [*run.path.rglob("*"), *store.cache().rglob("*")]:
+        if path.is_file() and "tokenizer" not in path.name:
+            assert b"admitted" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("place", ["vectors", "probes", "summaries", "after a checkpoint", "last checkpoint"])
+def test_a_run_that_is_cut_off_anywhere_ends_as_an_undisturbed_one(home, tiny_llama, monkeypatch, place) -> None:
+    from auditcore.jobs.checkpoints import Bench
+
+    spec = surface_spec(home, tiny_llama)
+    whole = tables_of(run_spec(spec))
+    shutil.rmtree(store.cache())
+    run = store.create_run(dump_spec(parse_spec(spec)))
+    name = {"vectors": "_vectors", "probes": "_probe", "summaries": "_summaries"}.get(place, "measure")
+    at = {"vectors": 2, "probes": 5, "summaries": 2, "after a checkpoint": 3, "last checkpoint": 4}[place]
+    real, calls = getattr(Bench, name), []
+
+    def stopped(self, *arguments):
+        calls.append(1)
+        cut = len(calls) == at
+        found = None if cut and place != "after a checkpoint" else real(self, *arguments)
+        if cut:
+            raise KeyboardInterrupt
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bench, name, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.execute(run)
+    assert run.status == "cancelled"
+    jobs.prepare_resume(run)
+    jobs.execute(run)
+    again = tables_of(run)
+    assert whole.keys() == again.keys()
+    for table, frame in whole.items():
+        drop = ["run_id"] if "run_id" in frame else []
+        pd.testing.assert_frame_equal(frame.drop(columns=drop), again[table].drop(columns=drop), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_in_a_worker_changes_no_adapter(home, tiny_llama) -> None:
+    spec = surface_spec(home, tiny_llama, steps=8, checkpoint_every=3)
+    whole = run_spec(spec)
+    code = f"""
+import os, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+from auditcore import jobs, store
+from auditcore.training import trainer
+step = trainer.Trainer._step
+def counted(self, number, parts):
+    if number == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, number, parts)
+trainer.Trainer._step = counted
+jobs.execute(store.open_run(sys.argv[1]))
+"""
+    run = store.create_run(dump_spec(parse_spec(spec)))
+    for number in sorted(int(n) for n in np.random.default_rng().choice(np.arange(1, 8), 2, replace=False)):
+        done = subprocess.run([sys.executable, "-c", code, str(run.path), str(number)], cwd=ROOT)
+        assert done.returncode == -signal.SIGKILL
+        assert run.status == "interrupted"
+    jobs.prepare_resume(run)
+    jobs.execute(run)
+    for step in (3, 6, 8):
+        file = f"checkpoints/step-{step:06d}/adapter_model.safetensors"
+        assert (run.path / file).read_bytes() == (whole.path / file).read_bytes()
+    pd.testing.assert_frame_equal(run.read("training_log"), whole.read("training_log"))
 
 
 def test_without_a_split_subjects_are_dealt_and_rows_without_a_label_are_for_training(home, tiny_llama) -> None:

@@ -20,7 +20,7 @@ from auditcore.spec import SurfaceLoraSpec, dump_spec, parse_spec
 from auditcore.training import surfacelora as module
 from auditcore.training.finetune import finetune
 from auditcore.training.prompts import Labels, Prompts
-from auditcore.training.surfacelora import LOG_COLUMNS, SurfaceTrainer, checkpoint_steps, surfacelora
+from auditcore.training.surfacelora import LOG_COLUMNS, SurfaceTrainer, surfacelora
 
 N = 60
 NONE = np.zeros(0, dtype=np.int64)
@@ -394,9 +394,9 @@ def test_how_checkpoints_are_measured_does_not_make_another_training(make_lm, tm
 
 
 def test_checkpoints_come_every_so_many_steps_and_at_the_end():
-    assert checkpoint_steps(spec(steps=12, checkpoint_every=5)) == [5, 10, 12]
-    assert checkpoint_steps(spec(steps=10, checkpoint_every=5)) == [5, 10]
-    assert checkpoint_steps(spec(steps=5, checkpoint_every=5)) == [5]
+    assert spec(steps=12, checkpoint_every=5).checkpoint_steps == [5, 10, 12]
+    assert spec(steps=10, checkpoint_every=5).checkpoint_steps == [5, 10]
+    assert spec(steps=5, checkpoint_every=5).checkpoint_steps == [5]
 
 
 def test_lambda_can_wait(make_lm, tmp_path):
