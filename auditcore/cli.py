@@ -136,7 +136,18 @@ def _import(arguments: argparse.Namespace) -> None:
     out = Path(arguments.out)
     if out.suffix.lower() != ".parquet":
         raise SpecError(f"--out {out}: rows are written as Parquet; call the file {out.with_suffix('.parquet')}.")
-    fields = ("name", "sequences", "unit", "length", "members", "nonmembers", "validation", "split", "seed")
+    fields = (
+        "name",
+        "sequences",
+        "unit",
+        "length",
+        "members",
+        "nonmembers",
+        "validation",
+        "per_document",
+        "split",
+        "seed",
+    )
     chosen = {k: v for k in fields if (v := getattr(arguments, k)) is not None}
     chosen |= {"clean": arguments.clean, "keep_spacing": arguments.keep_spacing}
     data = parse_data(
@@ -347,6 +358,7 @@ def _parser() -> argparse.ArgumentParser:
     imports.add_argument("--members", type=int, metavar="N", help="default: half of the documents")
     imports.add_argument("--nonmembers", type=int, metavar="N")
     imports.add_argument("--validation", type=int, metavar="N", help="sequences of unknown membership (default 0)")
+    imports.add_argument("--per-document", type=int, metavar="N", help="sequences of one document at most")
     imports.add_argument("--split", metavar="WORD", help="of a folder: files whose name holds this word, as in train")
     imports.add_argument("--seed", type=int, metavar="N")
     imports.add_argument("--max-rows", type=int, metavar="N", help="read the first rows only")

@@ -141,6 +141,7 @@ class CorpusSpec(_Model):
     members: int | None = Field(default=None, gt=0)  # None: the documents that are left, half and half
     nonmembers: int | None = Field(default=None, gt=0)
     validation: int = Field(default=0, ge=0)  # sequences of unknown membership, to choose a checkpoint with
+    per_document: int | None = Field(default=None, gt=0)  # cut: at most so many sequences of one, drawn by the seed
     split: str | None = None  # of a folder or a hub id: the files whose name holds this word
     clean: bool = False  # ag_news: HTML entities and backslashes turned into what they stand for
     keep_spacing: bool = False  # words: white space as it is written, line breaks and indentation too

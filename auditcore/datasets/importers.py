@@ -173,6 +173,8 @@ def _made_notes(how: CorpusSpec, sequences: str, counts: Counts) -> list[str]:
         notes.append(
             f"{counts.dropped:,} of {counts.units:,} {how.unit} are in no sequence (ends of documents and remainders)."
         )
+    if counts.spare:
+        notes.append(f"{counts.spare:,} sequences were left out: a document gives at most {how.per_document:,}.")
     if counts.equal:
         notes.append(f"{counts.equal:,} sequences have the text of an earlier one and were left out.")
     if counts.too_short:

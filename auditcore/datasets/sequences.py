@@ -1,6 +1,8 @@
 """Documents in; sequences of one length out, members and non-members never from one document, every loss counted."""
 
+import hashlib
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -50,6 +52,7 @@ class Counts:
     unused: int = 0  # not needed, since enough sequences were made
     units: int = 0  # in the documents that were used
     kept: int = 0  # of them in sequences
+    spare: int = 0  # sequences above per_document, left out
     equal: int = 0  # sequences with the text of an earlier one, left out
     sides: dict[str, int] = field(default_factory=dict)  # sequences of each side
 
@@ -82,7 +85,7 @@ def build(
     make = MAKERS[sequences]
     wanted = {side: getattr(how, side) for side in SIDES}
     made: dict[str, list[Piece]] = {}
-    seen: set[str] = set()
+    seen: set[bytes] = set()
     for side in (s for s in SIDES if wanted[s] is not None):
         made[side] = _take(make(queue, how, spans, counts), wanted[side], seen, counts)
         if len(made[side]) < wanted[side]:
@@ -101,31 +104,38 @@ def build(
 
 
 def _distinct(documents: Sequence[Document], counts: Counts) -> list[Document]:
-    seen: set[str] = set()
+    seen: set[bytes] = set()
     usable = []
     for document in documents:
         folded = " ".join(document.text.split())
         if not folded:
             counts.empty += 1
-        elif folded in seen:
+        elif _seen(folded, seen):
             counts.repeated += 1
         else:
-            seen.add(folded)
             usable.append(document)
     return usable
 
 
-def _take(pieces: Iterator[Piece], wanted: int | None, seen: set[str], counts: Counts) -> list[Piece]:
+def _seen(text: str, seen: set[bytes]) -> bool:
+    """Whether this text was there before; remembered by its hash, since a corpus may fill much of the memory."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    if digest in seen:
+        return True
+    seen.add(digest)
+    return False
+
+
+def _take(pieces: Iterator[Piece], wanted: int | None, seen: set[bytes], counts: Counts) -> list[Piece]:
     """As many new sequences as are wanted (None: all)."""
     taken: list[Piece] = []
     while wanted is None or len(taken) < wanted:
         piece = next(pieces, None)
         if piece is None:
             break
-        if piece.text in seen:
+        if _seen(piece.text, seen):
             counts.equal += 1
             continue
-        seen.add(piece.text)
         taken.append(piece)
     return taken
 
@@ -162,9 +172,19 @@ def _cut(queue: Iterator[Document], how: CorpusSpec, spans: Spans, counts: Count
         units = _apart(spans(document.text))
         counts.units += len(units)
         counts.too_short += len(units) < how.length
-        for number in range(len(units) // how.length):
+        numbers = _some(document, len(units) // how.length, how)
+        counts.spare += len(units) // how.length - len(numbers)
+        for number in numbers:
             inside = units[number * how.length : (number + 1) * how.length]
             yield Piece(_text(document, inside, how), (document.id,), number + 1, how.length)
+
+
+def _some(document: Document, n: int, how: CorpusSpec) -> list[int]:
+    """Which of its n pieces a document gives: all, or `per_document` of them, wherever they stand."""
+    if how.per_document is None or n <= how.per_document:
+        return list(range(n))
+    rng = np.random.default_rng([how.seed, zlib.crc32(document.id.encode())])  # by its name: whatever came before it
+    return sorted(rng.choice(n, how.per_document, replace=False).tolist())
 
 
 def _last(queue: Iterator[Document], how: CorpusSpec, spans: Spans, counts: Counts) -> Iterator[Piece]:

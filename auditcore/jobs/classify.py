@@ -9,7 +9,7 @@ import pandas as pd
 from auditcore.errors import DatasetError, RunError, SpecError
 from auditcore.jobs import evidence, neighbours, references
 from auditcore.jobs.queue import require_unchanged
-from auditcore.jobs.rows import tokenise
+from auditcore.jobs.rows import require_same_template, tokenise
 from auditcore.spec import MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
@@ -41,6 +41,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     dataset = _texts(spec, text)
     ids = dataset.frame["example_id"].tolist()
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
+    require_same_template(run.manifest, dataset, tokenizer, run.id)
     encoded = tokenise(tokenizer, dataset, spec.max_length)
     models = references.of_run(spec, run.path)
     passes = evidence.plan(spec, dataset, encoded, tokenizer, needed)

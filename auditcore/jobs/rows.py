@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from auditcore.errors import DatasetError
+from auditcore.errors import DatasetError, RunError
 from auditcore.jobs.context import Context
 
 
@@ -64,6 +64,7 @@ def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[st
         known = context.run.manifest.get("data", {}).get("sha256")
         if known != dataset.sha256:
             raise DatasetError(f"{spec.data.path}: has changed since this run began; start a new run.")
+        require_same_template(context.run.manifest, dataset, tokenizer, context.run.id)
         return rows
     named = context.run.manifest["spec"]["data"]["path"]  # the corpus, where rows were made from one
     with context.stage("rows", n):
@@ -74,7 +75,7 @@ def load(context: Context, dataset: Any, tokenizer: Any, more_notes: Sequence[st
             counts={"rows": n, "tokens": int(frame["n_tokens"].sum()), "truncated": int(frame["truncated"].sum())},
             fingerprints={
                 "data": dataset.sha256,
-                "template": hashlib.sha256(_template(dataset, tokenizer).encode()).hexdigest(),
+                "template": _template_hash(dataset, tokenizer),
                 "tokens": rows.ids_hash if encoded is not None else None,
             },
         )
@@ -108,6 +109,20 @@ def _chat_notes(rows: Rows, tokenizer: Any) -> list[str]:
     if silent := int((counts == 0).sum()):
         notes.append(f"{silent:,} of {len(counts):,} conversations hold no token that the assistant writes.")
     return notes
+
+
+def require_same_template(manifest: dict[str, Any], dataset: Any, tokenizer: Any, run_id: str) -> None:
+    """Raise RunError when conversations would be written otherwise than this run wrote them.
+
+    A model's fingerprint is made of weights and tokenizer; the chat template is not part of it.
+    """
+    known = manifest.get("fingerprints", {}).get("template")
+    if dataset.messages is not None and known != _template_hash(dataset, tokenizer):
+        raise RunError(f"Run {run_id}: the model's chat template has changed since; start a new run.")
+
+
+def _template_hash(dataset: Any, tokenizer: Any) -> str:
+    return hashlib.sha256(_template(dataset, tokenizer).encode()).hexdigest()
 
 
 def _template(dataset: Any, tokenizer: Any) -> str:

@@ -4,7 +4,8 @@ Trained is what an assistant-only loss trains. Where the template marks it ({% g
 TRL's SFTTrainer with assistant_only_loss: the same call, so the same labels. Where it has no marks (TRL refuses those),
 an assistant message is what follows its generation prompt, its end of turn included; that is where TRL's own marked
 templates for ChatML, Gemma and others put the marks, and what it trains of a conversation given as prompt and
-completion. Rows are cut at max_length from the end, as TRL does.
+completion. (Not for all: TRL's template for Qwen2.5 marks the line feed before the answer too. A model whose folder
+holds the template it was trained with is scored by that one.) Rows are cut at max_length from the end, as TRL does.
 """
 
 import re

@@ -206,6 +206,7 @@ def _hub_folder(name: str) -> Path:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     patterns = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", *TOKENIZER_FILES]
+    patterns.append("chat_template.jinja")  # only rows of messages read it, and they hash it themselves
     try:
         folder = Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
         if any(folder.glob("*.safetensors")):

@@ -41,6 +41,22 @@ def test_cut_gives_consecutive_pieces_of_one_document_and_counts_the_tail() -> N
     assert (counts.units, counts.too_short) == (22, 1)
 
 
+def test_a_document_can_give_a_few_of_its_pieces_wherever_they_stand() -> None:
+    texts = [numbers(100 * k, 100 * k + 43) for k in range(40)]
+    every, _ = only("cut", texts)
+    some, counts = only("cut", texts, per_document=2)
+    assert len(every) == 400
+    assert len(some) == 80
+    assert counts.spare == 320
+    assert {p.text for p in some} <= {p.text for p in every}
+    assert len({p.number for p in some}) == 10
+    again, _ = only("cut", texts[::-1], per_document=2)
+    names = [f"d{39 - k}" for k in range(40)]  # other documents under these names
+    assert len(again) == 80
+    assert {p.group for p in again} == set(names)
+    assert [p.number for p in again if p.group == "d3"] == [p.number for p in some if p.group == "d3"]
+
+
 def test_last_takes_the_end_of_every_document() -> None:
     pieces, counts = only("last", [numbers(0, 11), numbers(100, 104), "too short"])
     assert {p.text for p in pieces} == {"7 8 9 10", "100 101 102 103"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditcore.errors import SpecError
+from auditcore.errors import RunError, SpecError
 from auditcore.jobs.classify import classify
 from auditcore.jobs.plan import plan_here
 from auditcore.spec import ATTACKS, parse_spec
@@ -87,3 +87,6 @@ def test_new_conversations_are_classified_from_a_table(chats, home, chat_model) 
     assert len(found) == 48
     before = run.read("membership_scores").set_index("example_id")["score"]
     np.testing.assert_allclose(found.set_index("example_id")["score"], before, atol=1e-4)
+    (chat_model / "chat_template.jinja").write_text(MARKED)
+    with pytest.raises(RunError, match="chat template has changed"):
+        classify(run, str(chats), "loss", 0.5)
