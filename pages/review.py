@@ -92,11 +92,7 @@ def _start(seen: Frontier, trained: list[Candidate]) -> list[Candidate]:
 
 def _name(seen: Frontier, candidate: Candidate, of_runs: dict[str, str]) -> str:
     rows = seen.points[(seen.points["run_id"] == candidate[0]) & (seen.points["step"] == candidate[1])]
-    base = (
-        "base model" if candidate[1] == 0 and not rows.get("checkpoint", pd.Series(dtype=object)).notna().any() else ""
-    )
-    name = base or say.checkpoint_name(rows.iloc[0].to_dict())
-    return f"{name} of {of_runs[candidate[0]]}" if len(seen.runs) > 1 else name
+    return say.checkpoint_name(rows.iloc[0].to_dict(), of_runs[candidate[0]] if len(seen.runs) > 1 else "")
 
 
 def _finding(run: Run, seen: Frontier, chosen: list[Candidate]) -> list[str]:

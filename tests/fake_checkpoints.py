@@ -27,7 +27,8 @@ def checkpoints_table(
             error = float(np.sqrt(max(accuracy * (1 - accuracy), 0.01) / n))
             rows.append(
                 {
-                    "run_id": run_id, "step": place * every, "lambda": strength * min(1.0, place / 2),
+                    "run_id": run_id, "checkpoint": f"step-{place * every:06d}" if place else "base",
+                    "step": place * every, "lambda": strength * min(1.0, place / 2),
                     "attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none", "probe": probe,
                     "seed": pd.NA, "split": split, "n_train": 1600, "n_eval": n, "n_subjects": n, "n_classes": k,
                     "accuracy": accuracy, "accuracy_low": accuracy - 1.96 * error,

@@ -70,7 +70,9 @@ def surfacelora_run(
     )
     run.write("examples", examples)
     test = {"example_id": [f"T{i}" for i in range(50)], "print": [f"{i:064d}" for i in range(50)]}
-    store.write_parquet(sealed.file_of(run), pd.DataFrame(test).assign(data="0" * 64, run=str(run.path)))
+    store.write_parquet(
+        out.parent / "sealed" / sealed.file_of(run).name, pd.DataFrame(test).assign(data="0" * 64, run=str(run.path))
+    )
     if stages:
         count = STEPS if stages > 2 else 3
         table, predictions = _measured(run.id, rng, strength, leak, rebounds, attribute, rows, count)

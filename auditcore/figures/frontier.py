@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
+from auditcore.findings.frontier import checkpoint_name
 from auditcore.frontier import Rebound
 from auditcore.words import escape, known, number, shorten, signed
 
@@ -126,8 +127,7 @@ def _custom(rows: pd.DataFrame) -> list[list[Any]]:
     low, high = _ends(rows)
     made = []
     for row, a, b in zip(rows.to_dict("records"), low, high, strict=True):
-        own = row.get("checkpoint")
-        name = escape(shorten(own, 40)) if isinstance(own, str) else f"step {int(row['step'])}"
+        name = escape(shorten(checkpoint_name(row), 40))
         strength = f"λ {float(row['run_lambda']):.3g}, " if known(row["run_lambda"]) else ""
         gap = f"{signed(row['signed_gap'])} (95 % {signed(a)} to {signed(b)}), {escape(row['probe'])}"
         use = f"{number(row['rougeL'], 1)} ({number(row['rougeL_low'], 1)} to {number(row['rougeL_high'], 1)})"

@@ -3,6 +3,7 @@
 All numbers are those of the selection split unless a sentence says otherwise: bal_val chooses, bal_test decides.
 """
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -16,13 +17,15 @@ RULES = {
     "point": "the estimate lies within the budget (the paper's rule)",
     "upper": "the whole 90 % interval lies within the budget",
 }
+_OWN_FOLDER = re.compile(r"step-\d+|base")  # of a run that trains: its number says as much
 SEALED = "The test rows (bal_test) stay sealed until the choice is locked."
 
 
 def checkpoint_name(row: Any, with_run: str = "") -> str:
     """Name a checkpoint: its own name where it has one, else its step; with its run where several are compared."""
-    own = row.get("checkpoint")
-    name = str(own) if isinstance(own, str) and own else f"step {int(row['step'])}"
+    own, step = row.get("checkpoint"), int(row["step"])
+    named = isinstance(own, str) and own and not _OWN_FOLDER.fullmatch(own)
+    name = "base model" if step == 0 else str(own) if named else f"step {step}"
     return f"{name} of {with_run}" if with_run else name
 
 

@@ -74,9 +74,8 @@ def _table(seen: Frontier) -> str:
             use += f" ({words.interval(row['rougeL_low'], row['rougeL_high'], 1)})"
         cells = [words.number(row["lambda"], 2), use, words.number(mine.get("gap")), words.number(mine.get("upper"))]
         cells += [words.signed(f["signed_gap"]) if f else words.NONE for f in found]
-        name = "base model" if row["step"] == 0 else say.checkpoint_name(row)
         numbers = "".join(f"<td class=num>{escape(c)}</td>" for c in cells)
-        lines.append(f"<tr><td>{isolated(words.shorten(name, 60))}</td>{numbers}</tr>")
+        lines.append(f"<tr><td>{isolated(words.shorten(say.checkpoint_name(row), 60))}</td>{numbers}</tr>")
     names = ("checkpoint", "lambda", "ROUGE-L (95 % interval)", "declared gap", "bound", *seen.artifacts())
     head = "".join(f"<th>{escape(n)}</th>" for n in names)
     body = f'<div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>'

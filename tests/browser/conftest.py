@@ -88,11 +88,15 @@ def stop(process: subprocess.Popen) -> None:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """AUDIT_HOME with two membership runs, a vectors run and a hostile run of each kind."""
+    """AUDIT_HOME with two membership runs, a vectors run, two runs of checkpoints and a hostile run of each kind."""
     from tests.fake_runs import membership_run, vectors_run
+    from tests.fake_surface import surfacelora_run
 
     home = tmp_path_factory.mktemp("home")
     made = [
+        (surfacelora_run(home / "plain", strength=0.0, seed=7), "notes · plain LoRA"),
+        (surfacelora_run(home / "mitigated", leak=0.005, seed=6), "notes · mitigated"),
+        (surfacelora_run(home / "mitigated-hostile", hostile=True, seed=8), NAME),
         (membership_run(home / "memory-lora", rows=1600, tokens=20, lift=0.15, seed=2), "notes · LoRA"),
         (vectors_run(home / "vectors", rows=1200, seed=3, defences=("none", "leace", "noise")), "notes · vectors"),
         (vectors_run(home / "vectors-hostile", rows=120, seed=4, hostile=True), NAME),

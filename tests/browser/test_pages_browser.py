@@ -13,11 +13,19 @@ PAGES = {
     "/vectors": "Exported vectors",
     "/defences": "Defences",
     "/membership": "Remembered rows",
+    "/frontier": "Checkpoint frontier",
+    "/review": "Review meeting",
     "/runs": "Runs and reports",
 }
 FOLDER = Path(__file__).resolve().parents[2] / "pages"
 THERE = [p for p in PAGES if p == "/" or (FOLDER / f"{p[1:]}.py").exists()]
-RUN_OF = {"/vectors": "vectors", "/defences": "vectors", "/membership": "memory-full"}
+RUN_OF = {
+    "/vectors": "vectors",
+    "/defences": "vectors",
+    "/membership": "memory-full",
+    "/frontier": "mitigated",
+    "/review": "mitigated",
+}
 
 
 @pytest.mark.parametrize("path", THERE)
@@ -32,7 +40,7 @@ def test_every_page_opens_by_its_address(visit, path: str, width: int, dark: boo
 
 
 @pytest.mark.parametrize("path", THERE)
-@pytest.mark.parametrize("run", ["memory-hostile", "vectors-hostile"])
+@pytest.mark.parametrize("run", ["memory-hostile", "vectors-hostile", "mitigated-hostile"])
 def test_a_hostile_run_is_shown_as_written_and_does_nothing(visit, path: str, run: str) -> None:
     page = visit(f"{path}?run={run}")
     assert page.locator("[data-testid=stException]").count() == 0
