@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-CELLS = 2_000_000  # positions summed at once
+from auditcore.membership.sums import equally_long
 
 
 def win_share(
@@ -18,17 +18,13 @@ def win_share(
     win.
     """
     target, reference = target.astype(np.float64), reference.astype(np.float64)
-    starts = np.cumsum(lengths) - lengths
     share = np.full(len(lengths), np.nan)
-    for length in np.unique(lengths[lengths > 0]):
-        rows = np.flatnonzero(lengths == length)
-        for some in np.array_split(rows, int(np.ceil(len(rows) * length / CELLS))):
-            cells = starts[some][:, None] + np.arange(length)
-            share[some] = _equally_long(target[cells], reference[cells], windows)
+    for rows, cells in equally_long(np.asarray(lengths, dtype=np.int64)):
+        share[rows] = _won(target[cells], reference[cells], windows)
     return share
 
 
-def _equally_long(target: np.ndarray, reference: np.ndarray, windows: Sequence[int]) -> npt.NDArray[np.float64]:
+def _won(target: np.ndarray, reference: np.ndarray, windows: Sequence[int]) -> npt.NDArray[np.float64]:
     """The same for rows [n, length] of one length."""
     length = target.shape[1]
     sizes = np.minimum(windows, length)
