@@ -44,8 +44,8 @@ def _membership(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
     audited = (
         "Whether a row was trained on, told from the token log-probabilities of "
         f"{_print(manifest, 'model', model['source'])}{reference if model.get('reference') or trained else ''} "
-        f"(template {_print(manifest, 'template', spec.get('template'))}, "
-        f"at most {spec['max_length']} tokens), on {_data(manifest)}{': ' + rows if rows else ''}, by the attacks "
+        f"({_template(manifest)}, at most {spec['max_length']} tokens), on {_data(manifest)}"
+        f"{': ' + rows if rows else ''}, by the attacks "
         f"{listed(spec['attacks'])}: {_lines(verdicts, 'excess of found over falsely accused at 1 % false positives')}."
     )
     missing = [a for a in ATTACKS if a not in spec["attacks"]]
@@ -207,11 +207,20 @@ def _lines(verdicts: pd.DataFrame, quantity: str) -> str:
     return f"{quantity} against a budget of {ordered['budget'].iloc[0]:g}: {'; '.join(phrases)}"
 
 
+def _template(manifest: dict[str, Any]) -> str:
+    """Of conversations: the model's chat template, and that the assistant's tokens are the ones that were scored."""
+    spec = manifest["spec"]
+    if "messages" in spec["data"]["roles"] and spec.get("score") == "target":
+        return f"the assistant's tokens under the chat template {_print(manifest, 'template', None)}"
+    return f"template {_print(manifest, 'template', spec.get('template'))}"
+
+
 def _data(manifest: dict[str, Any]) -> str:
     data = manifest.get("data") or {}
     path = shorten(data.get("path") or manifest["spec"]["data"]["path"], 80)
+    corpus = manifest["spec"]["data"].get("corpus")  # then the hash is that of the rows, not of the corpus's file
     sha = f" (sha256 {str(data['sha256'])[:12]})" if data.get("sha256") else ""
-    return f"{path}{sha}"
+    return f"rows made from {path} as {corpus['name']}{sha}" if corpus else f"{path}{sha}"
 
 
 def _print(manifest: dict[str, Any], what: str, name: str | None) -> str:

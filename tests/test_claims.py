@@ -36,6 +36,18 @@ def test_membership_claim_names_attacks_rows_and_what_was_not_audited(tmp_path):
         assert part in text["not_audited"]
 
 
+def test_rows_of_a_corpus_and_conversations_are_named_as_what_they_are():
+    data = {"path": "wiki.raw", "corpus": {"name": "wikitext"}}
+    spec = dump_spec(parse_spec({"kind": "membership", "model": {"source": "a"}, "data": data}))
+    nothing = pd.DataFrame(columns=["attacker", "verdict"])
+    said = claim({"spec": spec, "data": {"path": "wiki.raw", "sha256": "abc"}}, nothing)["audited"]
+    assert "on rows made from wiki.raw as wikitext (sha256 abc)" in said
+    data = {"path": "c.jsonl", "roles": {"messages": "messages", "member": "member"}}
+    spec = dump_spec(parse_spec({"kind": "membership", "model": {"source": "a"}, "data": data}))
+    said = claim({"spec": spec, "fingerprints": {"template": "f00d"}}, nothing)["audited"]
+    assert "the assistant's tokens under the chat template [f00d], at most 512 tokens" in said
+
+
 def test_shadow_models_that_were_trained_are_not_called_unaudited():
     spec = {"kind": "membership", "model": {"source": "a"}, "data": {"path": "r.csv", "roles": {"text": "t"}}}
     manifest = {"spec": dump_spec(parse_spec({**spec, "attacks": ["lira"], "shadows": {"count": 4}}))}
