@@ -95,7 +95,7 @@ def _gate(run: store.Run, arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from auditcore.datasets import checks, roles, tables
+    from auditcore.datasets import checks, portrait, roles, tables
 
     mapped = _roles(arguments.role)
     table = tables.open_table(arguments.data)
@@ -112,8 +112,11 @@ def _check(arguments: argparse.Namespace) -> int:
         tokenizer = tokenizer_file(arguments.model)
     main = next((role for role in ("messages", "prompt") if role in mapped), "text")
     template = arguments.template or f"{{{main}}}"
-    report = checks.check(DataSpec(path=arguments.data, roles=mapped), template, arguments.max_length, tokenizer)
+    data = DataSpec(path=arguments.data, roles=mapped)
+    report = checks.check(data, template, arguments.max_length, tokenizer)
     _say(report.to_text())
+    if not report.errors and ("label" in mapped or "member" in mapped):
+        _say(portrait.portrait(data, template, tokenizer).to_text())
     return 0
 
 
