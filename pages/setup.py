@@ -14,6 +14,7 @@ from auditcore.words import Strong
 from pages import _data as data
 from pages import _form as form
 from pages import _progress as progress
+from pages import _setup_portrait
 from pages import _ui as ui
 from pages._options import choose_options
 
@@ -30,6 +31,8 @@ def main() -> None:
         raw = _form()
     with right, st.container(key="decide"):
         _decide(raw)
+    if raw is not None:
+        _setup_portrait.draw(raw)
 
 
 def _form() -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from auditcore.datasets.roles import Dataset, load_dataset, plan_columns
 from auditcore.spec import SPLITS, DataSpec
 
 FEWEST = 10  # subjects that use a word; rarer ones say nothing about a class, and could name a person
-SHOWN = 10  # words per class
+SHOWN = 6  # words per class
 CLASSES = 12  # of an attribute with more, the most frequent are compared
 ALPHA = 0.05
 WORD = re.compile(r"[^\W\d_](?:[\w'’-]*[^\W_])?")

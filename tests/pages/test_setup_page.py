@@ -241,3 +241,23 @@ def test_the_spec_can_be_taken_along(open_page, rows: Path, started: list) -> No
     button(app, "Start the audit").click().run()
     text = yaml.safe_dump(dump_spec(started[0]), sort_keys=False, allow_unicode=True)
     assert parse_spec(yaml.safe_load(text)) == started[0]
+
+
+def test_the_data_is_shown_before_the_audit_when_asked_for(open_page, home: Path, started: list) -> None:
+    path = home / "uploads" / "proxies.csv"
+    path.parent.mkdir(exist_ok=True)
+    lines = [f"p{i},patient {'she' if i % 2 else 'he'} came with a cough <b>x</b> {i},{'FM'[i % 2]}" for i in range(60)]
+    path.write_text("patient_id,note,sex\n" + "\n".join(lines) + "\n")
+    app = open_form(open_page, path)
+    assert "Words that tell classes apart" not in words_of(app)
+    app.get_by_key("setup_portrait").set_value(True).run()
+    assert not app.exception, app.exception
+    text = words_of(app)
+    assert "are proxies</b> of sex, before any model reads them: “" in text
+    assert "▲ proxy" in text
+    assert "2 classes of sex; the smallest cell is" in text
+    assert "Half of the rows have at most" in text
+    assert "<b>x</b>" not in text
+    app.get_by_key("hide_text").set_value(True).run()
+    assert "Words of the rows are hidden" in words_of(app)
+    assert "▲ proxy" not in words_of(app)
