@@ -83,7 +83,7 @@ WHY_NOT = {
 }
 VERDICTS = ("within budget", "over budget", "not resolved", "below chance")
 STATUSES = ("ok", "p_zero", "n_zero", "no_errors", "insufficient", "no_evidence")
-KINDS = ("membership", "vectors", "finetune", "sweep", "surfacelora")
+KINDS = ("membership", "vectors", "finetune", "sweep", "surfacelora", "frontier")
 
 CORPORA = {
     "ag_news": "AG News: title and description, or one column text",
@@ -690,7 +690,31 @@ class SurfaceLoraSpec(_CheckpointAudit, _Training):
         return self.steps
 
 
-AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec | SweepSpec | SurfaceLoraSpec
+class CheckpointFolder(_Model):
+    """Adapters the user already has, each in a folder of its own, and the model they belong to."""
+
+    folder: str
+    base: str
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["full", "bf16"] = "full"
+    device: str = "auto"
+    check_base: bool = True  # skip an adapter that names another base; off: take whatever fits
+
+
+class FrontierSpec(_CheckpointAudit):
+    """The same measurements for checkpoints that are there already."""
+
+    kind: Literal["frontier"] = "frontier"
+    checkpoints: CheckpointFolder
+
+    @property
+    def model(self) -> ModelSpec:
+        """The base model."""
+        c = self.checkpoints
+        return ModelSpec(source=c.base, dtype=c.dtype, precision=c.precision, device=c.device)
+
+
+AnySpec = MembershipSpec | VectorsSpec | FinetuneSpec | SweepSpec | SurfaceLoraSpec | FrontierSpec
 _ADAPTER: TypeAdapter[AnySpec] = TypeAdapter(Annotated[AnySpec, Field(discriminator="kind")])
 _CLASSES: dict[str, type[_Audit]] = {
     "membership": MembershipSpec,
@@ -698,6 +722,7 @@ _CLASSES: dict[str, type[_Audit]] = {
     "finetune": FinetuneSpec,
     "sweep": SweepSpec,
     "surfacelora": SurfaceLoraSpec,
+    "frontier": FrontierSpec,
 }
 
 

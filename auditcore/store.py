@@ -334,6 +334,7 @@ def list_runs() -> pd.DataFrame:
             spec = manifest["spec"]
             model = spec.get("model") or {}
             source = model.get("source") or (spec.get("vectors") or {}).get("path") or ""
+            source = source or (spec.get("checkpoints") or {}).get("base") or ""
             row = {
                 "run_id": run.id,
                 "name": spec.get("name") or run.id,

@@ -53,6 +53,18 @@ def training_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int) -> pd
     return drawn.assign(split=drawn["split"].mask(unlabelled, "train"))
 
 
+def checkpoint_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int) -> pd.DataFrame:
+    """Return the frame with `split` filled for checkpoints that are there already: bal_* as in `make_splits`.
+
+    Splits that the data brings are kept, after a look that bal_train and bal_val are there and share no subject.
+    """
+    if frame["split"].notna().any():
+        _require(frame, ("bal_train", "bal_val"))
+        require_disjoint_splits(frame)
+        return frame.copy()
+    return _drawn(frame, labels, seed, SHARES)
+
+
 def _drawn(frame: pd.DataFrame, labels: Sequence[str], seed: int, shares: dict[str, float]) -> pd.DataFrame:
     classes = pd.DataFrame({label: subject_classes(frame, label) for label in labels})
     if labels:

@@ -10,8 +10,9 @@ import numpy as np
 
 from auditcore.jobs.context import readable
 from auditcore.jobs.plan import Plan, power_of, sample
-from auditcore.spec import SurfaceLoraSpec
+from auditcore.spec import FrontierSpec, SurfaceLoraSpec
 
+TEST = "bal_test"
 # One fit of one seed on vectors of some 600 numbers and 1,600 rows, two processors; it grows with rows and width.
 _PROBE_SECONDS = {"linear": 2.5, "mlp": 4.5}
 _OTHER_PROBE_SECONDS = 6.0
@@ -29,38 +30,84 @@ class Cost:
 
 def surfacelora_plan(spec: SurfaceLoraSpec, everything: Any, token_seconds: float) -> Plan:
     """Plan of a whole run. everything: the data set; token_seconds: of one token forward through the model."""
-    from auditcore.datasets.splits import balanced
-    from auditcore.jobs.checkpoints import balanced_rows
     from auditcore.jobs.surfacelora import used_rows, with_splits
 
     everything, notes = with_splits(spec, everything)
     dataset, left_out = used_rows(spec, everything)
-    dataset = dataset.select(np.flatnonzero(dataset.frame["split"].ne("bal_test").to_numpy(dtype=bool)))
-    some = sample(spec, dataset)
-    prompt_tokens, row_tokens = float(np.mean(some.prompt_lengths)), float(np.mean(some.lengths))
-    training = training_cost(spec, dataset.frame, prompt_tokens, row_tokens, token_seconds)
-    counts = {
-        "summarised": min(spec.rouge_rows, int(dataset.frame["split"].eq("bal_val").sum())),
-        "remembered": min(2 * spec.membership_rows, len(dataset.frame)),
-        "probed": 0,
-        "fitted": 0,
-    }
-    for attribute in spec.data.labels:
-        rows_of = balanced_rows(dataset.frame, attribute, spec.seed)
-        counts["probed"] = max(counts["probed"], sum(len(at) for at in rows_of.values()))
-        counts["fitted"] = max(counts["fitted"], len(rows_of["bal_train"]))
+    bench = _bench(spec, dataset)
+    training = training_cost(spec, dataset.frame, bench.prompt_tokens, bench.row_tokens, token_seconds)
     kept = len(spec.checkpoint_steps)
-    measured = evaluation_cost(spec, counts, prompt_tokens, row_tokens, token_seconds, kept + 1)
-    frame, found = everything.frame, []
-    for attribute in spec.data.labels if frame["split"].eq("bal_test").any() else ():
-        found.append(power_of(spec, attribute, frame.iloc[balanced(frame, attribute, "bal_test", spec.seed)]))
-    rows = len(dataset.frame)
-    notes = [*everything.notes, *notes, *left_out, *training.notes, *measured.notes]
     # Adapter and tokenizer of each checkpoint, and one state to resume from with two moments for each weight.
-    adapter = 4 * _adapter_weights(spec)
-    size = adapter * (kept + 4) + 3_000_000 * kept + 4 * 600 * counts["probed"] * len(spec.audit) * (kept + 1)
-    seconds = training.seconds + measured.seconds + 20
-    return Plan("surfacelora", rows, int(rows * row_tokens), seconds, size, found, [], notes)
+    size = 4 * _adapter_weights(spec) * (kept + 4) + 3_000_000 * kept
+    notes = [*notes, *left_out, *training.notes]
+    return _plan("surfacelora", spec, dataset, bench, kept + 1, token_seconds, training.seconds, size, notes)
+
+
+def frontier_plan(spec: FrontierSpec, everything: Any, token_seconds: float) -> Plan:
+    """The same for adapters that are there already."""
+    from auditcore.jobs.adapters import used_rows
+    from auditcore.lm.adapters import find_adapters
+
+    dataset, notes = used_rows(spec, everything)
+    found = find_adapters(spec.checkpoints.folder, spec.checkpoints.base, spec.checkpoints.check_base)
+    usable = sum(c.reason is None for c in found)
+    notes.append(f"{usable:,} of {len(found):,} folders hold an adapter that can be used.")
+    notes += [f"Left out, {c.name}: {c.reason}." for c in found if c.reason is not None]
+    return _plan("frontier", spec, dataset, _bench(spec, dataset), usable + 1, token_seconds, 0.0, 0, notes)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """How many rows a checkpoint is measured on, and their mean tokens without and with the target."""
+
+    probed: int
+    fitted: int
+    summarised: int
+    remembered: int
+    prompt_tokens: float
+    row_tokens: float
+
+
+def _bench(spec: SurfaceLoraSpec | FrontierSpec, dataset: Any) -> _Bench:
+    from auditcore.jobs.checkpoints import CHOOSE, FIT, balanced_rows
+
+    frame = dataset.frame
+    seen = dataset.select(np.flatnonzero(frame["split"].ne(TEST).to_numpy(dtype=bool)))
+    some = sample(spec, seen)
+    rows = [balanced_rows(seen.frame, attribute, spec.seed) for attribute in spec.data.labels]
+    return _Bench(
+        probed=max(len(r[FIT]) + len(r[CHOOSE]) for r in rows),
+        fitted=max(len(r[FIT]) for r in rows),
+        summarised=min(spec.rouge_rows, int(frame["split"].eq(CHOOSE).sum())),
+        remembered=min(2 * spec.membership_rows, int(frame["member"].notna().sum())),
+        prompt_tokens=float(np.mean(some.prompt_lengths)),
+        row_tokens=float(np.mean(some.lengths)),
+    )
+
+
+def _plan(
+    kind: str,
+    spec: SurfaceLoraSpec | FrontierSpec,
+    dataset: Any,
+    bench: _Bench,
+    count: int,
+    token_seconds: float,
+    seconds: float,
+    size: int,
+    notes: list[str],
+) -> Plan:
+    """Join what was counted: dataset holds the rows that take part, `count` models are measured."""
+    from auditcore.datasets.splits import balanced
+
+    measured = evaluation_cost(spec, bench, token_seconds, count)
+    frame, power = dataset.frame, []
+    for attribute in spec.data.labels if frame["split"].eq(TEST).any() else ():
+        power.append(power_of(spec, attribute, frame.iloc[balanced(frame, attribute, TEST, spec.seed)]))
+    rows = int(frame["split"].ne(TEST).sum())
+    size += 4 * 600 * bench.probed * len(spec.audit) * count
+    seconds += measured.seconds + 20
+    notes = [*dataset.notes, *notes, *measured.notes]
+    return Plan(kind, rows, int(rows * bench.row_tokens), seconds, size, power, [], notes)
 
 
 def _adapter_weights(spec: SurfaceLoraSpec) -> int:
@@ -124,24 +171,18 @@ def training_cost(
     return Cost(seconds, notes)
 
 
-def evaluation_cost(
-    spec: Any, bench_rows: dict[str, int], prompt_tokens: float, row_tokens: float, token_seconds: float, count: int
-) -> Cost:
-    """Cost of measuring `count` checkpoints, the model before training among them.
-
-    spec: of a run of checkpoints; bench_rows: how many rows are probed, fitted, summarised and remembered.
-    """
-    new_tokens = float(spec.max_new_tokens or max(row_tokens - prompt_tokens, 1.0))
-    vectors = bench_rows["probed"] * prompt_tokens * token_seconds
+def evaluation_cost(spec: SurfaceLoraSpec | FrontierSpec, bench: _Bench, token_seconds: float, count: int) -> Cost:
+    """Cost of measuring `count` checkpoints, the model before training among them."""
+    new_tokens = float(spec.max_new_tokens or max(bench.row_tokens - bench.prompt_tokens, 1.0))
+    vectors = bench.probed * bench.prompt_tokens * token_seconds
     fits = 0.0
     for probe in spec.probes:
         one = _PROBE_SECONDS.get(probe, _OTHER_PROBE_SECONDS) * (len(spec.seeds) + _REFIT * spec.permutations)
         fits += one * sum(3.0 if artifact == "concat" else 1.0 for artifact in spec.audit)
-    fits *= len(spec.data.labels) * max(bench_rows["fitted"] / 1600, 0.1)
-    summaries = bench_rows["summarised"] * (prompt_tokens + _DECODED * new_tokens) * token_seconds
-    membership = bench_rows["remembered"] * row_tokens * token_seconds
+    fits *= len(spec.data.labels) * max(bench.fitted / 1600, 0.1)
+    summaries = bench.summarised * (bench.prompt_tokens + _DECODED * new_tokens) * token_seconds
+    membership = bench.remembered * bench.row_tokens * token_seconds
     each = vectors + fits + summaries + membership
     parts = [("vectors", vectors), ("probes", fits), ("summaries", summaries), ("membership", membership)]
     words = ", ".join(f"{readable(seconds)} for {name}" for name, seconds in parts if seconds)
-    note = f"Each of {count} checkpoints is measured in about {readable(each)}: {words}."
-    return Cost(each * count, [note])
+    return Cost(each * count, [f"Each of {count} checkpoints is measured in about {readable(each)}: {words}."])

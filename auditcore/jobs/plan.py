@@ -15,6 +15,7 @@ from auditcore.jobs.corpus import plain_data
 from auditcore.spec import (
     AnySpec,
     FinetuneSpec,
+    FrontierSpec,
     MembershipSpec,
     SurfaceLoraSpec,
     SweepSpec,
@@ -150,6 +151,10 @@ def plan_here(spec: AnySpec) -> Plan:
         from auditcore.jobs.checkpoint_plan import surfacelora_plan
 
         return surfacelora_plan(spec, dataset, 2.0 * weights / _flops_per_second())
+    if isinstance(spec, FrontierSpec):
+        from auditcore.jobs.checkpoint_plan import frontier_plan
+
+        return frontier_plan(spec, dataset, 2.0 * weights / _flops_per_second())
     if isinstance(spec, SweepSpec):
         return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
@@ -248,7 +253,7 @@ def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str,
     return int(used.sum()), found, notes
 
 
-def power_of(spec: VectorsSpec | SurfaceLoraSpec, attribute: str, test: Any) -> dict[str, Any]:
+def power_of(spec: VectorsSpec | SurfaceLoraSpec | FrontierSpec, attribute: str, test: Any) -> dict[str, Any]:
     """What a test on these (balanced) rows can show."""
     from auditcore.leakage.power import power
 

@@ -22,7 +22,7 @@ _PACKAGES = ("torch", "transformers", "peft", "scikit-learn", "numpy", "duckdb",
 
 def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
     """Run every stage that is not finished yet. Raises AuditError (the run says `failed`) or Cancelled."""
-    from auditcore.jobs import finetune, lock, membership, reveal, surfacelora, sweep, vectors
+    from auditcore.jobs import adapters, finetune, lock, membership, reveal, surfacelora, sweep, vectors
 
     pipelines = {
         "membership": membership.audit,
@@ -30,6 +30,7 @@ def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
         "finetune": finetune.train,
         "sweep": sweep.audit,
         "surfacelora": surfacelora.train,
+        "frontier": adapters.audit,
     }
     with run.lock():
         (run.path / PID).write_text(str(os.getpgrp()))

@@ -101,6 +101,25 @@ def load_model(spec: ModelSpec, source: str | None = None) -> LM:
     )
 
 
+def with_adapter(base: LM, source: str | Path) -> LM:
+    """The base with an adapter put on its own copy in memory; `without_adapter` takes it off again.
+
+    Raises ModelError when it cannot be applied; the base is then no longer to be used.
+    """
+    found = resolve(source, base.source)
+    with quiet():
+        model = _open_adapter(found, base.model, base.device)
+    model.eval()
+    return replace(
+        base, model=model, fingerprint=fingerprint(found), source=found.text, kind="adapter", base=base.source
+    )
+
+
+def without_adapter(adapted: LM) -> None:
+    """Take the adapter off: the base that it was put on is as it was."""
+    adapted.model.unload()
+
+
 def load_tokenizer(source: str, base: str | None = None) -> Any:
     """Open the tokenizer that `source` uses, without its weights. Raises ModelError like `load_model`."""
     found = resolve(source, base)
