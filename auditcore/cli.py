@@ -15,7 +15,19 @@ import pandas as pd
 from auditcore import decisions, findings, records, store, summary
 from auditcore.errors import AuditError, RunError, SpecError, did_you_mean
 from auditcore.findings import frontier as frontier_words
-from auditcore.spec import CORPORA, ROLES, SEQUENCES, UNITS, DataSpec, dump_spec, load_spec, parse_data
+from auditcore.spec import (
+    CORPORA,
+    PROBES,
+    ROLES,
+    SEQUENCES,
+    UNITS,
+    AnySpec,
+    DataSpec,
+    dump_spec,
+    load_spec,
+    parse_data,
+    parse_spec,
+)
 from auditcore.words import Sentence, harmless
 
 FORMATS = ("html", "parquet", "csv", "duckdb")
@@ -43,9 +55,29 @@ def _say(text: str, to: TextIO | None = None) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    return _audit(load_spec(arguments.spec), arguments)
+
+
+def _vectors(arguments: argparse.Namespace) -> int:
+    """An audit of vectors the user has, without a spec file."""
+    rows = arguments.rows or arguments.file
+    if Path(rows).suffix.lower() in (".npy", ".safetensors"):
+        raise SpecError(f"{rows}: holds no labels; name the file that does with --rows, in the order of the vectors.")
+    given = {"group": arguments.group, "split": arguments.split, "id": arguments.id}
+    roles = {"label": arguments.label.split(","), **{k: v for k, v in given.items() if v is not None}}
+    chosen = {"probes": arguments.probe, "budget": arguments.budget, "seed": arguments.seed}
+    raw = {
+        "kind": "vectors",
+        "vectors": {"path": arguments.file, "column": arguments.column},
+        "data": {"path": rows, "roles": roles},
+        **{k: v for k, v in chosen.items() if v is not None},
+    }
+    return _audit(parse_spec(raw, "vectors"), arguments)
+
+
+def _audit(spec: AnySpec, arguments: argparse.Namespace) -> int:
     from auditcore import jobs
 
-    spec = load_spec(arguments.spec)
     if arguments.dry_run:
         _say(jobs.plan(spec).to_text())
         return 0
@@ -334,13 +366,25 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", _run, "run an audit described by a YAML or JSON file")
     run.add_argument("spec", metavar="SPEC.yaml")
-    run.add_argument("--out", metavar="DIR", help="run folder (default: a new one in AUDIT_HOME or ./runs)")
-    run.add_argument("--resume", action="store_true", help="continue an unfinished run of the same spec")
-    run.add_argument("--dry-run", action="store_true", help="rows, tokens, time, disk and power; nothing is run")
-    run.add_argument("--fail-over-budget", action="store_true", help="exit 3 when a verdict is over budget")
-    run.add_argument(
-        "--require-within-budget", action="store_true", help="exit 4 unless all verdicts are within budget"
-    )
+    vectors = command("vectors", _vectors, "audit vectors you have already, without a model and without a spec file")
+    vectors.add_argument("file", metavar="FILE", help="Parquet (a column of lists), npy or safetensors")
+    vectors.add_argument("--label", required=True, metavar="COLUMN", help="sensitive label; several with commas")
+    vectors.add_argument("--rows", metavar="DATA", help="CSV, JSON Lines or Parquet with the labels (default: FILE)")
+    vectors.add_argument("--column", metavar="NAME", help="column or tensor that holds the vectors")
+    vectors.add_argument("--id", metavar="COLUMN", help="name of each row, by which a Parquet FILE is joined to DATA")
+    vectors.add_argument("--group", metavar="COLUMN", help="subject of each row")
+    vectors.add_argument("--split", metavar="COLUMN", help="bal_train, bal_val or bal_test (default: drawn here)")
+    vectors.add_argument("--probe", action="append", choices=PROBES, help="attacker; default linear and mlp")
+    vectors.add_argument("--budget", type=float, metavar="GAP", help="accepted gap above chance (default 0.025)")
+    vectors.add_argument("--seed", type=int)
+    for audit in (run, vectors):
+        audit.add_argument("--out", metavar="DIR", help="run folder (default: a new one in AUDIT_HOME or ./runs)")
+        audit.add_argument("--resume", action="store_true", help="continue an unfinished run of the same spec")
+        audit.add_argument("--dry-run", action="store_true", help="rows, tokens, time, disk and power; nothing is run")
+        audit.add_argument("--fail-over-budget", action="store_true", help="exit 3 when a verdict is over budget")
+        audit.add_argument(
+            "--require-within-budget", action="store_true", help="exit 4 unless all verdicts are within budget"
+        )
 
     check = command("check", _check, "check a data file")
     check.add_argument("data", metavar="DATA")

@@ -95,6 +95,21 @@ def file_facts(path: str) -> FileFacts:
     return _file_facts(path, file_version(path))
 
 
+def vector_sets(path: str) -> list[Any]:
+    """What a file of vectors holds (`datasets.vector_files.Vectors`), from its header. Raises DatasetError."""
+    return _vector_sets(path, file_version(path))
+
+
+@st.cache_data(show_spinner=False, max_entries=20)
+def _vector_sets(path: str, version: str) -> list[Any]:
+    from auditcore.datasets.vector_files import list_vectors
+
+    found = list_vectors(path)
+    if not found:
+        raise DatasetError(f"{path}: holds no column of lists of numbers.")
+    return found
+
+
 def file_version(path: str) -> str:
     """A key that changes when the file does."""
     try:

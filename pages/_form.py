@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from auditcore import words
+from auditcore.errors import AuditError
 from auditcore.spec import ROLES
 from pages import _data as data
 from pages import _ui as ui
@@ -69,7 +70,7 @@ def choose_model(kind: str) -> dict[str, Any]:
         have = st.toggle(
             "I have the vectors already",
             key="setup_have_vectors",
-            help="One vector per row, in a Parquet file; no model is needed.",
+            help="One vector per row, in a Parquet, npy or safetensors file; no model is needed.",
             **_STAY,
         )
         if have:
@@ -123,14 +124,34 @@ def _model_box(label: str, options: list[str], key: str, names: dict[str, tuple[
 
 
 def _vector_file() -> dict[str, Any]:
-    path = st.text_input("File of vectors (Parquet)", key="setup_vector_path", placeholder="vectors.parquet", **_STAY)
-    column = st.text_input(
-        "Column that holds them (optional)",
-        key="setup_vector_column",
-        help="A column of lists. Left empty: the only list column of the file.",
-        **_STAY,
-    )
-    return {"vectors": {"path": path.strip(), "column": column.strip() or None}}
+    """The file of vectors, and which of the sets in it; what its header says is shown at once."""
+    path = st.text_input(
+        "File of vectors", key="setup_vector_path", placeholder="vectors.parquet, .npy or .safetensors", **_STAY
+    ).strip()
+    if not path:
+        ui.quiet("Type the path of a Parquet file with a column of lists, of an npy or of a safetensors file.")
+        return {"vectors": {"path": "", "column": None}}
+    try:
+        found = data.vector_sets(path)
+    except AuditError as error:
+        ui.notice("error", str(error), "These vectors cannot be used.")
+        return {"vectors": {"path": path, "column": None}}
+    sizes = {
+        one.name: f"{words.count(one.rows)} vectors{f' of {words.count(one.width)} numbers' if one.width else ''}, "
+        f"{one.dtype}"
+        for one in found
+    }
+    name = found[0].name
+    if len(found) > 1:
+        name = st.selectbox(
+            "Column or tensor that holds them",
+            list(sizes),
+            format_func=lambda n: f"{n}: {sizes[n]}",
+            key=f"setup_vector_column_{_short(path)}",
+            **_STAY,
+        )
+    ui.quiet(f"{sizes[name][:1].upper()}{sizes[name][1:]}." if name in sizes else "")
+    return {"vectors": {"path": path, "column": name}}
 
 
 def _precision() -> dict[str, Any]:
@@ -193,8 +214,26 @@ def choose_data(kind: str) -> str:
     return str(path or "").strip()
 
 
-def choose_roles(kind: str, facts: data.FileFacts) -> dict[str, Any]:
-    """Which column plays which role? Starts from the guesses; each says why."""
+def choose_labels(vectors: str) -> str:
+    """Where do the labels of ready-made vectors lie? In their own Parquet file, or in another one, row by row."""
+    own = [vectors] if Path(vectors).suffix.lower() == ".parquet" else []
+    names = {vectors: "the file of vectors itself", **data.uploads()}
+    path = st.selectbox(
+        "Rows with the labels",
+        [*own, *data.uploads()],
+        index=0 if own else None,
+        format_func=lambda p: names.get(p, p),
+        accept_new_options=True,
+        key=f"setup_labels_{_short(vectors)}",
+        placeholder="Type the path of a CSV, TSV, JSON Lines or Parquet file",
+        help="One row per vector, in the same order; or joined by the row id, when a Parquet file holds it too.",
+        **_STAY,
+    )
+    return str(path or "").strip()
+
+
+def choose_roles(kind: str, facts: data.FileFacts, text: bool = True) -> dict[str, Any]:
+    """Which column plays which role? Starts from the guesses; each says why. text: a model reads some of it."""
     main = main_role(kind, "target" in facts.guesses)
     guesses = dict(facts.guesses)
     if "text" not in guesses and "prompt" in guesses:
@@ -203,6 +242,7 @@ def choose_roles(kind: str, facts: data.FileFacts) -> dict[str, Any]:
         guesses["text"] = facts.guesses["prompt"]
     chosen: dict[str, Any] = {}
     roles = [role for role in _SHOWN_ROLES[kind] if role != "messages" or facts.lists]
+    roles = roles if text else [role for role in roles if role not in ("text", "target", "messages")]
     for start in range(0, len(roles), 2):
         for role, place in zip(roles[start : start + 2], st.columns(2, gap="medium"), strict=False):
             with place, st.container(gap="xxsmall"):

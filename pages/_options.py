@@ -11,9 +11,11 @@ from pages import _ui as ui
 STAY: dict[str, Any] = {"persist_state": "session"}
 
 
-def choose_options(kind: str) -> dict[str, Any]:
-    """What else can be chosen for this kind of audit."""
-    return {"vectors": _vectors_options, "membership": _membership_options, "finetune": _finetune_options}[kind]()
+def choose_options(kind: str, given: bool = False) -> dict[str, Any]:
+    """What else can be chosen for this kind of audit. given: the vectors come from a file, not from a model."""
+    if kind == "vectors":
+        return _vectors_options(given)
+    return {"membership": _membership_options, "finetune": _finetune_options}[kind]()
 
 
 def _many(label: str, known: dict[str, str], default: list[str], key: str) -> list[str]:
@@ -21,20 +23,13 @@ def _many(label: str, known: dict[str, str], default: list[str], key: str) -> li
     return st.multiselect(label, list(known), default=default, key=key, help=words.markdown(about), **STAY)
 
 
-def _vectors_options() -> dict[str, Any]:
+def _vectors_options(given: bool) -> dict[str, Any]:
+    exported = {} if given else _artifacts()
     left, right = st.columns(2, gap="medium")
     with left:
-        artifacts = _many("Vectors to audit", ARTIFACTS, ["lasttok", "meanpool"], "setup_artifacts")
-        budget = _budget("setup_budget")
-    with right:
         probes = _many("Attackers", PROBES, ["linear", "mlp"], "setup_probes")
-        layers = st.text_input(
-            "Layers",
-            "-1",
-            key="setup_layers",
-            help="Comma-separated; -1 is after the final norm, 0 the embeddings; or all.",
-            **STAY,
-        )
+    with right:
+        budget = _budget("setup_budget")
     tried = {name: text for name, text in DEFENCES.items() if name != "none"}
     defences = _many("Defences to try as well", tried, [], "setup_defences")
     if defences:
@@ -47,19 +42,34 @@ def _vectors_options() -> dict[str, Any]:
             permutations = _whole("Permutations of the null band", 199, 19, "setup_permutations")
         with c:
             n_boot = _whole("Bootstrap resamples", 2000, 100, "setup_boot")
-        last_k = _whole("Tokens in last_k_mean", 8, 1, "setup_last_k") if "last_k_mean" in artifacts else None
+        if "last_k_mean" in exported.get("artifacts", []):
+            exported["last_k"] = _whole("Tokens in last_k_mean", 8, 1, "setup_last_k")
         common = _common()
     chosen = {
-        "artifacts": artifacts,
+        **exported,
         "probes": probes,
         "defences": ["none", *defences],
         "budget": budget,
         "permutations": permutations,
         "n_boot": n_boot,
     }
-    depth = "all" if layers.strip().lower() == "all" else _numbers(layers)
-    chosen |= {"last_k": last_k} if last_k else {}
-    return {**chosen, "layers": depth, "seeds": _numbers(seeds), **common}
+    return {**chosen, "seeds": _numbers(seeds), **common}
+
+
+def _artifacts() -> dict[str, Any]:
+    """Which vectors a model exports."""
+    left, right = st.columns(2, gap="medium")
+    with left:
+        artifacts = _many("Vectors to audit", ARTIFACTS, ["lasttok", "meanpool"], "setup_artifacts")
+    with right:
+        layers = st.text_input(
+            "Layers",
+            "-1",
+            key="setup_layers",
+            help="Comma-separated; -1 is after the final norm, 0 the embeddings; or all.",
+            **STAY,
+        )
+    return {"artifacts": artifacts, "layers": "all" if layers.strip().lower() == "all" else _numbers(layers)}
 
 
 def _membership_options() -> dict[str, Any]:

@@ -9,7 +9,7 @@ import streamlit as st
 from auditcore import words
 from auditcore.errors import AuditError
 from auditcore.figures.tables import cost_table
-from auditcore.spec import AnySpec, dump_spec, parse_spec
+from auditcore.spec import AnySpec, VectorsSpec, dump_spec, parse_spec
 from auditcore.words import Strong
 from pages import _data as data
 from pages import _form as form
@@ -41,7 +41,11 @@ def _form() -> dict[str, Any] | None:
     ui.section("Model")
     model = form.choose_model(kind)
     ui.section("Data")
-    path = form.choose_data(kind)
+    given = model.get("vectors")
+    if given is not None and not given["path"]:
+        ui.empty("No vectors chosen yet.")
+        return None
+    path = form.choose_data(kind) if given is None else form.choose_labels(str(given["path"]))
     if not path:
         ui.empty("No data chosen yet.", "Type the path of a file, or upload one.")
         return None
@@ -54,11 +58,11 @@ def _form() -> dict[str, Any] | None:
         f"{facts.format.upper() if facts.format != 'parquet' else 'Parquet'}, {words.counted(facts.n_rows, 'row')}, "
         f"{words.counted(len(facts.columns), 'column')}, {words.size(facts.n_bytes)}."
     )
-    roles = form.choose_roles(kind, facts)
+    roles = form.choose_roles(kind, facts, text=given is None)
     template, length = form.choose_template(facts, roles) if "vectors" not in model else ("", 0)
     _first_rows(facts, roles)
     ui.section({"vectors": "Attack", "membership": "Attack", "finetune": "Training"}[kind])
-    options = choose_options(kind)
+    options = choose_options(kind, given is not None)
     rows = options.pop("_max_rows")
     raw: dict[str, Any] = {"kind": kind, **model, "data": {"path": path, "roles": roles, "max_rows": rows}}
     raw |= {"template": template} if template else {}
@@ -84,7 +88,7 @@ def _decide(raw: dict[str, Any] | None) -> None:
     if raw is None:
         ui.empty("Choose the data first.")
         return
-    if not (raw.get("model") or raw.get("vectors") or {}).get("source", "vectors"):
+    if not (raw.get("model") or {}).get("source", "vectors"):
         ui.empty("Name the model first.")
         return
     try:
@@ -111,6 +115,7 @@ def _decide(raw: dict[str, Any] | None) -> None:
 
 def _key(spec: AnySpec) -> str:
     text = json.dumps(dump_spec(spec), sort_keys=True) + data.file_version(spec.data.path)
+    text += data.file_version(spec.vectors.path) if isinstance(spec, VectorsSpec) and spec.vectors else ""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -143,7 +148,7 @@ def _show_plan(spec: AnySpec, found: dict[str, Any]) -> None:
     ui.facts(
         [
             ("Rows", words.count(plan["rows"])),
-            ("Tokens", words.count(plan["tokens"])),
+            *([("Tokens", words.count(plan["tokens"]))] if plan["tokens"] else []),
             ("Time", f"about {words.duration(plan['seconds'])} on this machine"),
             ("Disk", f"about {words.size(plan['bytes'])}"),
         ]

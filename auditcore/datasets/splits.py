@@ -18,6 +18,7 @@ SHARES = {"bal_train": 0.50, "bal_val": 0.15, "bal_test": 0.35}
 SHARES_WITH_DEFENCES = {"defence_fit": 0.20, "bal_train": 0.35, "bal_val": 0.10, "bal_test": 0.35}
 SHARES_WITH_TRAINING = {"train": 0.40, "bal_train": 0.25, "bal_val": 0.10, "bal_test": 0.25}
 BALANCED = ("bal_train", "bal_val", "bal_test")
+BANDS = 12  # different numbers from which a label looks like a measurement
 JOINT = 20  # subjects in the smallest joint class from which several attributes are stratified together
 
 
@@ -194,9 +195,12 @@ def _require_classes(classes: pd.Series, split: pd.Series, label: str, names: tu
         raise DatasetError(f"label '{label}': fewer than two classes are left among subjects with one class each.")
     if len(short):
         n = int(table.loc[short[0]].sum())
+        what = "merge it with another class or leave its rows without a label."
+        if len(table) > BANDS and pd.to_numeric(pd.Series(table.index), errors="coerce").notna().all():
+            what = f"it holds {len(table):,} different numbers: group them into a few bands first."
         raise DatasetError(
-            f"label '{label}': class '{short[0]}' has {n} subjects, too few for the splits {', '.join(names)}; "
-            "merge it with another class or leave its rows without a label."
+            f"label '{label}': class '{short[0]}' has {n} subject{'' if n == 1 else 's'}, too few for the splits "
+            f"{', '.join(names)}; {what}"
         )
 
 

@@ -43,8 +43,9 @@ class Plan:
 
     def to_text(self) -> str:
         """The plan for a terminal."""
+        tokens = f", {self.tokens:,} tokens" if self.tokens else ""
         lines = [
-            f"{self.rows:,} rows, {self.tokens:,} tokens; about {readable(self.seconds)} on this machine, "
+            f"{self.rows:,} rows{tokens}; about {readable(self.seconds)} on this machine, "
             f"about {self.bytes / 1e6:,.0f} MB of disk."
         ]
         for p in self.power:
@@ -159,23 +160,33 @@ def plan_here(spec: AnySpec) -> Plan:
         return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
     from auditcore.jobs.defences import measured
+    from auditcore.jobs.probe_cost import probe_seconds
     from auditcore.jobs.prompting import directives
 
     audited, power, extra = _vectors_power(spec, dataset)
     share = audited / max(rows, 1)
     layers, width = _depth_and_width(spec)
+    if spec.vectors is not None:
+        from auditcore.datasets.vector_files import load_vectors, vector_notes
+
+        array = load_vectors(spec.vectors, dataset.frame["example_id"], spec.data.column("id"))
+        width = array.shape[1]
+        notes += [f"{len(array):,} vectors of {width:,} numbers.", *vector_notes(array)]
     exported = len(spec.artifacts) * layers
     defences = measured(spec)
     prompts = 1 + len(directives(spec))  # each directive is read by the model anew
-    fits = exported * max(len(spec.data.labels), 1) * len(defences)
-    seconds = forward * share * prompts + 45.0 * fits * len(spec.probes)
+    fits = exported * len(defences)
+    speed = _flops_per_second()
+    seconds = forward * share * prompts
+    for one in power:
+        seconds += fits * probe_seconds(spec, spec.probes, audited // 2, width, one["n_classes"], speed)
     size = 4 * width * audited * prompts * (exported + layers * ("concat" in spec.artifacts))  # concat is twice as wide
     if spec.generate is not None:
         written = (
             min(spec.generate.rows, power[0]["n_subjects"] if power else 0) * spec.generate.max_new_tokens * prompts
         )
         # One token at a time keeps a machine less busy than a whole text does.
-        seconds += 5 * 2.0 * weights * written / _flops_per_second()
+        seconds += 5 * 2.0 * weights * written / speed
         notes.append(f"At most {written:,} tokens of summaries are written.")
     return Plan("vectors", audited, int(tokens * share), seconds + 15, size, power, [], notes + extra)
 

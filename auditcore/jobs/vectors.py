@@ -48,7 +48,7 @@ def audit(context: Context) -> None:
     _fingerprint(context)
     if not context.finished("vectors"):
         with context.stage("vectors", len(rows.frame)) as on_progress:
-            made = vectors(context, rows, on_progress) if spec.model else given_vectors(spec, everything, rows)
+            made = vectors(context, rows, on_progress) if spec.model else given_vectors(context, everything, rows)
             for (artifact, layer), source in made.items():
                 _keep(context.run.vectors_path(artifact, layer), source)
             context.record(exported=[[artifact, layer] for artifact, layer in made])
@@ -109,6 +109,7 @@ def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dic
     rows = {split: balanced(frame, attribute, split, seed) for split in BAL}
     if frame["split"].eq(FIT).any():
         rows[FIT] = fit_rows(frame, attribute)
+    _require_subjects(frame, attribute, rows)
     notes = []
     conflicts = len(conflicting_subjects(frame, attribute))
     if conflicts:
@@ -120,6 +121,22 @@ def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dic
                 f"{attribute}: {left_out:,} rows of {split} left out so that its classes are equally frequent."
             )
     return rows, notes
+
+
+def _require_subjects(frame: pd.DataFrame, attribute: str, rows: dict[str, np.ndarray]) -> None:
+    """Raise DatasetError for a class so rare that balancing would leave nothing to learn from or to judge on."""
+    from auditcore.leakage.cells import FEWEST
+
+    for split in ("bal_train", "bal_test"):
+        kept = frame.iloc[rows[split]].groupby(attribute)["group"].nunique()
+        if kept.min() >= FEWEST:
+            continue
+        inside = frame[frame["split"].eq(split)].groupby(attribute)["group"].nunique()
+        raise DatasetError(
+            f"label '{attribute}': class '{inside.idxmin()}' has {int(inside.min())} subject in {split}, and balancing "
+            f"would cut every class to that; at least {FEWEST} are needed, a few hundred for a verdict. Merge it with "
+            "another class, or leave its rows without a label."
+        )
 
 
 def _fingerprint(context: Context) -> None:
@@ -135,12 +152,16 @@ def _fingerprint(context: Context) -> None:
         context.fingerprint("vectors", vectors=sha256(Path(spec.vectors.path)))
 
 
-def given_vectors(spec: VectorsSpec, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
+def given_vectors(context: Context, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
     """The user's own vectors as the only artifact, layer 0; the file covers all rows, the audit some of them."""
-    from auditcore.datasets.vector_files import load_vectors
+    from auditcore.datasets.vector_files import load_vectors, vector_notes
 
+    spec = context.spec
+    assert isinstance(spec, VectorsSpec)
     assert spec.vectors is not None
     array = load_vectors(spec.vectors, everything.frame["example_id"], spec.data.column("id"))
+    for note in vector_notes(array):
+        context.note(note)
     place = pd.Series(np.arange(len(array)), index=everything.frame["example_id"])
     name = spec.vectors.column or Path(spec.vectors.path).stem
     return {(name, 0): array[place.loc[rows.frame["example_id"]].to_numpy()]}

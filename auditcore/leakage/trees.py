@@ -4,7 +4,9 @@ scikit-learn's HistGradientBoostingClassifier: small trees (8 leaves), 64 bins p
 the rows still has a bin of its own.
 """
 
+import threading
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 TREES = (5, 10, 20, 40, 80)
 SHAPE: dict[str, Any] = {"max_leaf_nodes": 8, "max_bins": 64, "learning_rate": 0.2, "early_stopping": False}
+_BINNING = threading.Lock()
 FEWEST = 20  # rows in a leaf; fewer where a class has few rows
 
 
@@ -19,14 +22,10 @@ class Trees:
     """Boosted trees; a class without rows is named by no row."""
 
     def __init__(self, features: np.ndarray, codes: np.ndarray, n_classes: int, trees: int, seed: int) -> None:
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
         counts = np.bincount(codes, minlength=n_classes)
         self._present, self._n_classes = np.flatnonzero(counts), n_classes
         leaf = int(np.clip(counts[self._present].min() // 4, 2, FEWEST))
-        self._model = HistGradientBoostingClassifier(
-            **SHAPE, max_iter=trees, min_samples_leaf=leaf, random_state=seed % 2**32
-        )
+        self._model = _classifier()(**SHAPE, max_iter=trees, min_samples_leaf=leaf, random_state=seed % 2**32)
         with threadpool_limits(limits=1, user_api="openmp"):
             self._model.fit(features, codes)
 
@@ -49,6 +48,20 @@ class Trees:
         logits = np.full((len(raw), self._n_classes), -1e3)
         logits[:, self._present] = raw
         return logits
+
+
+@cache
+def _classifier() -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    class Boosted(HistGradientBoostingClassifier):
+        """scikit-learn resets the process's warning filters while it bins: two fits at once must take turns there."""
+
+        def _bin_data(self, *arguments: Any, **named: Any) -> Any:
+            with _BINNING:
+                return super()._bin_data(*arguments, **named)
+
+    return Boosted
 
 
 def grid(n: int) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -181,12 +182,43 @@ def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list, 
     app = open_form(open_page, rows)
     app.get_by_key("setup_have_vectors").set_value(True)
     app.run()
-    app.get_by_key("setup_vector_path").set_value(str(tmp_path / "v.parquet"))
-    app.run()
+    assert "No vectors chosen yet" in words_of(app)
+    frame = pd.DataFrame({"sex": ["f", "m"] * 30, "a": [[0.5, 1.0]] * 60, "b": [[2.0]] * 60})
+    frame.to_parquet(tmp_path / "v.parquet")
+    app.get_by_key("setup_vector_path").set_value(str(tmp_path / "v.parquet")).run()
+    text = words_of(app)
+    assert "60 vectors, double" in text
+    assert "Parquet, 60 rows" in text  # the labels are looked for in the same file
+    assert not [box for box in app.multiselect if box.label == "Vectors to audit"]
+    next(box for box in app.selectbox if box.label.startswith("Column or tensor")).set_value("b").run()
+    next(box for box in app.multiselect if box.label == "Sensitive labels").set_value(["sex"]).run()
     button(app, "Check and plan").click().run()
     button(app, "Start the audit").click().run()
-    assert started[0].model is None
-    assert started[0].vectors.path.endswith("v.parquet")
+    assert not app.exception
+    spec = started[0]
+    assert (spec.model, spec.vectors.column, spec.data.labels) == (None, "b", ("sex",))
+    assert spec.vectors.path == spec.data.path == str(tmp_path / "v.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("v.parquet", b"PAR1 nothing", "not a Parquet file that can be read"),
+        ("v.pkl", b"x", "are read from .parquet, .npy or .safetensors"),
+        ("v.npy", b"x", "cannot be read without unpickling"),
+        ("missing $x$.npy", None, "no such file"),
+    ],
+)
+def test_a_file_of_vectors_that_cannot_be_used_is_said_at_once(
+    open_page, rows, started, tmp_path, name, content, words
+):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    app = open_form(open_page, rows)
+    app.get_by_key("setup_have_vectors").set_value(True).run()
+    app.get_by_key("setup_vector_path").set_value(str(tmp_path / name)).run()
+    assert not app.exception
+    assert words in words_of(app)
 
 
 def test_conversations_are_found_and_need_no_template(open_page, home: Path, started: list) -> None:

@@ -1,0 +1,44 @@
+"""How long attackers take. In: their names, sizes, the machine's speed. Out: seconds, within a factor of two or so.
+
+Counted from what each does on the inner folds, the final fits and the refits on permuted labels; the factors beside the
+floating-point operations were found by timing, on 1,600 x 576 and 25,000 x 768.
+"""
+
+from collections.abc import Sequence
+
+from auditcore.spec import VectorsSpec
+
+NULL_ROWS = 2000  # of the refits on permuted labels (leakage.permutation)
+
+
+def probe_seconds(spec: VectorsSpec, probes: Sequence[str], n: int, width: int, classes: int, flops: float) -> float:
+    """Seconds for these probes on one artifact, attribute and defence.
+
+    n: training rows; flops: float32 operations per second of this machine.
+    """
+    cost = {"linear": _linear, "mlp": _mlp, "gbt": _gbt, "knn": _knn}
+    return sum(cost[probe](spec, n, width, classes, flops) for probe in probes)
+
+
+def _linear(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:
+    # Reading the features is what a step costs, not multiplying them.
+    step = 64.0 * width * classes / flops
+    turned = 8.0 * n * width * min(width, n) / flops
+    fits = len(spec.seeds) * (2.0 * n * 250 * step + 3 * turned)
+    return fits + spec.permutations * min(n, NULL_ROWS) * 8 * step + 1.0
+
+
+def _mlp(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:
+    one_pass = 2150.0 * width / flops  # of one row through 256 hidden units, there and back
+    epochs = min(64.0, max(8.0, 1024 * 256 / max(n, 1)))
+    return one_pass * (len(spec.seeds) * 8.0 * n * epochs + spec.permutations * min(n, NULL_ROWS) * epochs / 3) + 1.0
+
+
+def _gbt(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:
+    trees = 80 * (1 if classes == 2 else classes)
+    tree, null_tree = (0.004 + rows * width * 4e-9 for rows in (n, min(n, NULL_ROWS)))
+    return len(spec.seeds) * 5.0 * trees * tree + min(spec.permutations, 20) * trees * null_tree / 2 + 1.0
+
+
+def _knn(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:
+    return len(spec.seeds) * 4.0 * n * n * (width + 100.0) / flops + spec.permutations * 0.005 + 1.0

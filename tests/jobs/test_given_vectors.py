@@ -1,0 +1,136 @@
+"""Vectors the user has, whatever they and their labels look like: right values, or clear words and a count."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from auditcore import cli, jobs, store
+from auditcore.errors import AuditError, DatasetError
+from auditcore.spec import parse_spec
+from tests.job_specs import run_spec
+
+
+def write(folder: Path, labels: list, vectors: np.ndarray | None = None, **columns) -> dict:
+    """A Parquet file with vectors and labels, and the spec of a small audit of it."""
+    n = len(labels)
+    if vectors is None:
+        codes = pd.factorize(np.array([str(x) for x in labels], dtype=object))[0]
+        vectors = np.random.default_rng(0).normal(size=(n, 6)) + 3.0 * np.eye(64)[codes % 64][:, :6]
+    frame = pd.DataFrame({"label": labels, "v": list(vectors.astype(np.float32)), **columns})
+    frame.to_parquet(folder / "v.parquet")
+    return {
+        "kind": "vectors",
+        "vectors": {"path": str(folder / "v.parquet")},
+        "data": {"path": str(folder / "v.parquet"), "roles": {"label": "label"}},
+        "probes": ["linear"],
+        "seeds": [0],
+        "permutations": 19,
+        "n_boot": 100,
+    }
+
+
+def notes(run: store.Run) -> str:
+    return " ".join(run.manifest["data"]["notes"])
+
+
+def test_numbers_as_labels_are_classes(home) -> None:
+    run = run_spec(write(home, [1, 2] * 100))
+    assert set(run.read("predictions")["actual"]) == {"1", "2"}
+    assert run.read("verdicts")["verdict"].iloc[0] == "over budget"
+
+
+def test_rows_without_a_label_or_a_vector_are_left_out_and_counted(home) -> None:
+    spec = write(home, ["f", "m", None, "f", "m"] * 60)
+    frame = pd.read_parquet(home / "v.parquet")
+    frame.at[0, "v"] = None
+    frame.at[5, "v"] = np.array([np.nan] * 6, dtype=np.float32)
+    frame.at[6, "v"] = np.array([np.inf] * 6, dtype=np.float32)
+    frame.to_parquet(home / "v.parquet")
+    planned = jobs.plan(parse_spec(spec))
+    run = run_spec(spec)
+    assert "60 of 300 rows have no label 'label'" in notes(run)
+    for text in (notes(run), " ".join(planned.notes)):
+        assert "3 of 300 vectors hold NaN or infinity; their rows are left out." in text
+    used = run.read("probe_metrics").query("seed.isna()")
+    left = 240 - 3  # and what balancing takes
+    assert used["n_train"].iloc[0] + used["n_eval"].sum() <= left
+
+
+def test_a_constant_dimension_is_said_and_changes_nothing(home) -> None:
+    spec = write(home, ["f", "m"] * 100)
+    plain = run_spec(spec)
+    frame = pd.read_parquet(home / "v.parquet")
+    frame["v"] = [np.append(v, np.float32(0.1)) for v in frame["v"]]
+    frame.to_parquet(home / "v.parquet")
+    run = run_spec(spec)
+    assert "1 of 7 dimensions are the same in every row and tell nothing." in notes(run)
+    pd.testing.assert_frame_equal(run.read("predictions"), plain.read("predictions"))
+
+
+def test_more_dimensions_than_rows(home) -> None:
+    rng = np.random.default_rng(1)
+    labels = np.array(["f", "m"])[rng.integers(0, 2, 120)]
+    vectors = rng.normal(size=(120, 700))
+    vectors[:, :80] += 1.5 * (labels == "m")[:, None]
+    vectors[:, 3] += 6 * (labels == "m")
+    spec = {**write(home, labels.tolist(), vectors), "probes": ["linear", "mlp", "gbt", "knn"]}
+    metrics = run_spec(spec).read("probe_metrics").query("split == 'bal_test' and seed.isna()").set_index("probe")
+    assert metrics["accuracy"].between(0, 1).all()
+    assert metrics.loc["gbt", "accuracy"] > 0.9  # one column tells all
+    assert metrics.loc["linear", "accuracy"] > 0.8
+
+
+def test_forty_classes(home) -> None:
+    rng = np.random.default_rng(2)
+    codes = np.arange(1600) % 40
+    vectors = rng.normal(size=(1600, 8)) + 4 * rng.normal(size=(40, 8))[codes]
+    run = run_spec(write(home, [f"class {c}" for c in codes], vectors))
+    row = run.read("probe_metrics").query("split == 'bal_test' and seed.isna()").iloc[0]
+    assert row["n_classes"] == 40
+    assert row["chance"] == pytest.approx(1 / 40)
+    assert row["accuracy"] > 0.8
+
+
+def test_a_class_with_three_subjects_is_named(home) -> None:
+    spec = write(home, ["f", "m"] * 60 + ["x"] * 3)
+    for ask in (lambda: jobs.plan(parse_spec(spec)), lambda: run_spec(spec)):
+        with pytest.raises(AuditError, match="class 'x' has 1 subject in bal_train, and balancing would cut every"):
+            ask()
+
+
+def test_a_measurement_as_a_label_is_told_to_be_grouped(home) -> None:
+    spec = write(home, [i * 0.37 for i in range(150)])
+    with pytest.raises(DatasetError, match="150 different numbers: group them into a few bands"):
+        run_spec(spec)
+
+
+def test_the_command_line_needs_no_spec_file(home, capsys, monkeypatch) -> None:
+    write(home, ["f", "m"] * 100, who=[f"s{i}" for i in range(200)])
+    file = str(home / "v.parquet")
+    small = ["--probe", "linear", "--label", "label", "--group", "who"]
+    assert cli.main(["vectors", file, *small, "--dry-run"]) == 0
+    assert "200 vectors of 6 numbers" in capsys.readouterr().out
+    assert cli.main(["vectors", file, *small, "--fail-over-budget", "--out", str(home / "run")]) == 3
+    assert "over budget" in capsys.readouterr().out
+    assert store.Run(home / "run").manifest["spec"]["data"]["roles"]["group"] == "who"
+    np.save(home / "v.npy", np.zeros((3, 2)))
+    assert cli.main(["vectors", str(home / "v.npy"), "--label", "label"]) == 2
+    assert "--rows" in capsys.readouterr().err
+    assert cli.main(["vectors", file, "--label", "labl"]) == 2
+    assert "Did you mean 'label'" in capsys.readouterr().err
+
+
+def test_no_torch_is_imported(home) -> None:
+    import subprocess
+    import sys
+
+    write(home, ["f", "m"] * 60)
+    code = (
+        "import sys; from auditcore import cli; "
+        f"code = cli.main(['vectors', {str(home / 'v.parquet')!r}, '--label', 'label', '--probe', 'linear']); "
+        "print(code, sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip().endswith("0 []"), done.stdout[-500:] + done.stderr[-500:]
