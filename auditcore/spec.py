@@ -83,6 +83,7 @@ WHY_NOT = {
 }
 VERDICTS = ("within budget", "over budget", "not resolved", "below chance")
 STATUSES = ("ok", "p_zero", "n_zero", "no_errors", "insufficient", "no_evidence")
+CHATS = ("membership", "finetune", "sweep")  # kinds whose rows may be conversations
 KINDS = ("membership", "vectors", "finetune", "sweep", "surfacelora", "frontier")
 
 CORPORA = {
@@ -232,6 +233,11 @@ class _Audit(_Model):
     @model_validator(mode="after")
     def _conversations(self) -> "_Audit":
         if "messages" in self.data.roles:
+            if getattr(self, "kind", "") not in CHATS:
+                raise ValueError(
+                    "conversations can be trained on and audited for membership; vectors and summaries are made of "
+                    "prompts: map a column to prompt or text instead of messages"
+                )
             if self.template is not None:
                 raise ValueError(
                     "rows of messages are written with the tokenizer's own chat template; leave template out"
@@ -471,8 +477,6 @@ class VectorsSpec(_Audit):
     def _source(self) -> "VectorsSpec":
         if (self.model is None) == (self.vectors is None):
             raise ValueError("name either a model to extract vectors with, or a file of vectors, not both")
-        if "messages" in self.data.roles:
-            raise ValueError("vectors are extracted from prompts; map a column to prompt or text instead of messages")
         if not self.data.labels:
             raise ValueError("data.roles.label is missing: which column holds the sensitive label?")
         return self

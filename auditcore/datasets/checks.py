@@ -15,6 +15,7 @@ import pandas as pd
 
 from auditcore.datasets import roles
 from auditcore.datasets.conversations import parse_messages
+from auditcore.datasets.importers import import_notes
 from auditcore.datasets.lengths import measure, quantiles, sampled_lengths
 from auditcore.datasets.roles import Plan, plan_columns, shared_subjects
 from auditcore.datasets.splits import conflicting_subjects
@@ -75,6 +76,8 @@ def check(data: DataSpec, template: str, max_length: int, tokenizer_file: str | 
     """
     plan = plan_columns(data, template)
     out, tables = _Findings(), {"columns": _columns(plan)}
+    for note in import_notes(plan.table.path) if plan.table.format == "parquet" else []:
+        out.say("info", note)
     n_rows = min(plan.table.n_rows, data.max_rows or plan.table.n_rows)
     if n_rows < plan.table.n_rows:
         out.say("info", f"Only the first {n_rows:,} of {plan.table.n_rows:,} rows are used (max_rows).")

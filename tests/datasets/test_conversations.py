@@ -112,6 +112,7 @@ def test_checks_and_guesses_know_conversations(tmp_path) -> None:
         ({"template": "{messages}"}, {}, "own chat template; leave template out"),
         ({}, {"text": "a"}, "either messages or text"),
         ({"kind": "vectors"}, {"label": "b"}, "instead of messages"),
+        ({"kind": "surfacelora"}, {"label": "b"}, "instead of messages"),
     ],
 )
 def test_a_spec_that_cannot_be_meant_is_refused(more, roles, message) -> None:
