@@ -16,6 +16,7 @@ from auditcore import decisions, findings, records, store, summary
 from auditcore.errors import AuditError, RunError, SpecError, did_you_mean
 from auditcore.findings import frontier as frontier_words
 from auditcore.spec import (
+    CLINICAL,
     CORPORA,
     PROBES,
     ROLES,
@@ -168,6 +169,11 @@ def _roles(pairs: Sequence[str]) -> dict[str, str | list[str]]:
 def _import(arguments: argparse.Namespace) -> None:
     from auditcore.datasets import importers
 
+    if arguments.name in CLINICAL:
+        _clinical(arguments)
+        return
+    if arguments.out is None:
+        raise SpecError("--out ROWS.parquet is missing: where shall the rows go?")
     out = Path(arguments.out)
     if out.suffix.lower() != ".parquet":
         raise SpecError(f"--out {out}: rows are written as Parquet; call the file {out.with_suffix('.parquet')}.")
@@ -200,6 +206,24 @@ def _import(arguments: argparse.Namespace) -> None:
     _say(
         f"Wrote {out}. In a spec:\n  data: {{path: {out}, roles: {{text: text, member: member, group: group, id: id}}}}"
     )
+
+
+def _clinical(arguments: argparse.Namespace) -> None:
+    """Read licensed notes and say what the joins found. No row is written: a run reads them from where they lie."""
+    from auditcore.datasets.clinical import read_clinical
+
+    if arguments.out is not None:
+        raise SpecError(
+            f"{arguments.name}: licensed notes are not copied; leave --out out and name the folder in a spec."
+        )
+    how = {k: v for k in ("admissions", "notes", "race_table", "seed") if (v := getattr(arguments, k)) is not None}
+    clinical = {"source": arguments.name, **how}
+    made = read_clinical(parse_data({"path": arguments.path, "clinical": clinical, "max_rows": arguments.max_rows}))
+    for note in made.notes:
+        _say(note)
+    _say(f"{len(made.frame):,} rows. In a spec:")
+    pairs = ", ".join(f"{k}: {v}" for k, v in clinical.items())
+    _say(f"  data: {{path: {arguments.path}, clinical: {{{pairs}}}}}")
 
 
 def _list(_: argparse.Namespace) -> None:
@@ -393,12 +417,15 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--template", help='the text of a row, as in "{title}. {description}"')
     check.add_argument("--max-length", type=int, default=512, metavar="TOKENS")
 
-    imports = command("import", _import, "make rows from a public corpus that lies on this machine")
-    imports.add_argument("name", metavar="CORPUS", help=", ".join(CORPORA))
+    imports = command("import", _import, "make rows from a corpus that lies on this machine; look at licensed notes")
+    imports.add_argument("name", metavar="CORPUS", help=", ".join([*CORPORA, *CLINICAL]))
     imports.add_argument(
         "path", metavar="PATH", help="CSV, JSON Lines, Parquet or text file, a folder, or hub:owner/name"
     )
-    imports.add_argument("--out", metavar="ROWS.parquet", required=True)
+    imports.add_argument("--out", metavar="ROWS.parquet", help="required; licensed notes are never copied")
+    imports.add_argument("--admissions", metavar="FILE", help="mimic_iv_bhc: MIMIC-IV's admissions.csv.gz")
+    imports.add_argument("--notes", metavar="FILE", help="mimic_iv_bhc: MIMIC-IV-Note's discharge.csv.gz")
+    imports.add_argument("--race-table", metavar="FILE.yaml", help="an edited copy of the table of recorded race")
     imports.add_argument("--sequences", help="; ".join(f"{k}: {v}" for k, v in SEQUENCES.items()))
     imports.add_argument("--unit", help="; ".join(f"{k}: {v}" for k, v in UNITS.items()))
     imports.add_argument("--length", type=int, help="units in a sequence (default 128)")

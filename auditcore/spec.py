@@ -103,6 +103,20 @@ UNITS = {
     "tokens": "tokens of the model, without special ones; the text stays as it is written",
 }
 
+CLINICAL = {
+    "discharge_me": "Discharge Me! 1.3: the folder with train/, valid/, test_phase_1/, test_phase_2/",
+    "mimic_iv_bhc": "MIMIC-IV-Ext-BHC 1.1.0: mimic-iv-bhc.csv or its folder, and MIMIC-IV's admissions",
+}
+CLINICAL_SPLITS = ("train", "valid", "test_phase_1", "test_phase_2")
+CLINICAL_ROLES: dict[str, str | list[str]] = {
+    "prompt": "prompt",
+    "target": "target",
+    "label": "recorded_race",
+    "group": "subject_id",
+    "id": "note_id",
+    "split": "split",
+}
+
 SHORT_NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct (Apache-2.0), bundled"}
 
 SplitName = Literal["train", "defence_fit", "bal_train", "bal_val", "bal_test"]
@@ -164,15 +178,49 @@ class CorpusSpec(_Model):
         return _one_of("unit", value, UNITS)
 
 
+class ClinicalSpec(_Model):
+    """Licensed notes from the user's own copy, as PhysioNet gives them. Rows stay in memory and in the run's folder."""
+
+    source: str
+    parts: list[str] | None = None  # discharge_me: which of its folders; None: all that are there
+    admissions: str | None = None  # mimic_iv_bhc: MIMIC-IV's admissions.csv.gz, which holds the recorded race
+    notes: str | None = None  # mimic_iv_bhc: MIMIC-IV-Note's discharge.csv.gz, which tells the stay of a note
+    race_table: str | None = None  # an edited copy of auditcore/datasets/recorded_race.yaml
+    leftovers: Literal["drop", "keep"] = "drop"  # prompts that still hold a long piece of their summary
+    seed: int = 0
+
+    @field_validator("source")
+    @classmethod
+    def _source(cls, value: str) -> str:
+        return _one_of("source", value, CLINICAL)
+
+    @field_validator("parts")
+    @classmethod
+    def _parts(cls, value: list[str] | None) -> list[str] | None:
+        return None if value is None else _known("part", value, dict.fromkeys(CLINICAL_SPLITS, ""))
+
+
 class DataSpec(_Model):
     """Which rows, and which column plays which role."""
 
     path: str
     corpus: CorpusSpec | None = None  # path is a corpus, and rows (text, member, group, id) are made from it first
+    clinical: ClinicalSpec | None = None  # path is a folder of licensed notes; they bring roles and splits
     roles: dict[str, str | list[str]] = Field(default_factory=dict)
     split_map: dict[str, SplitName] = Field(default_factory=dict)  # the file's own split names -> ours
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
     max_rows: int | None = Field(default=None, gt=0)  # the first rows only; recorded and shown
+
+    @model_validator(mode="before")
+    @classmethod
+    def _clinical_roles(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or raw.get("clinical") is None:
+            return raw
+        given = raw.get("roles") or {}
+        own = [role for role in given if role != "label" and given[role] != CLINICAL_ROLES.get(role)]
+        if own or raw.get("split_map") or raw.get("corpus"):
+            raise ValueError("licensed notes bring their roles and splits; of roles only label can be chosen")
+        return {**raw, "roles": {**CLINICAL_ROLES, **given}}
 
     @field_validator("roles")
     @classmethod

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,22 @@ def studies() -> Path:
     return Path(__file__).resolve().parent.parent / "data" / "studies"
 
 
+_CACHE: ContextVar[Path | None] = ContextVar("cache", default=None)
+
+
 def cache() -> Path:
     """Folder of the content-keyed stage cache."""
-    return home() / "cache"
+    return _CACHE.get() or home() / "cache"
+
+
+@contextlib.contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Keep the stage cache of what runs inside in this folder: for rows that may not leave a run's own."""
+    before = _CACHE.set(folder)
+    try:
+        yield
+    finally:
+        _CACHE.reset(before)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from auditcore.datasets.clinical import read_clinical
 from auditcore.datasets.conversations import Message, as_text, parse_messages
 from auditcore.datasets.guess import Guess, guess_roles
 from auditcore.datasets.importers import import_notes
@@ -80,7 +81,10 @@ class Plan:
 
 def plan_columns(data: DataSpec, template: str | None) -> Plan:
     """Open the file and find the columns. Raises DatasetError for a bad file or a missing column ("did you mean")."""
-    table = open_table(data.path, data.format)
+    return _plan(open_table(data.path, data.format), data, template)
+
+
+def _plan(table: Table, data: DataSpec, template: str | None) -> Plan:
     for role, column in data.roles.items():
         for name in [column] if isinstance(column, str) else column:
             if name not in table.columns:
@@ -127,9 +131,15 @@ def load_dataset(data: DataSpec, template: str | None) -> Dataset:
     Raises DatasetError: bad file, missing column, unknown member or split value, duplicate or missing id, a label with
     one class, one subject in two splits (when both roles are mapped).
     """
-    plan = plan_columns(data, template)
-    raw = read_table(plan.table, plan.columns, limit=data.max_rows, lists=plan.lists)
-    notes = import_notes(plan.table.path) if plan.table.format == "parquet" else []
+    if data.clinical is not None:
+        made = read_clinical(data)
+        columns = dict.fromkeys(made.frame.columns, "VARCHAR")
+        plan = _plan(Table(Path(data.path), "csv", columns, len(made.frame), made.sha256), data, template)
+        raw, notes = made.frame[plan.columns], list(made.notes)
+    else:
+        plan = plan_columns(data, template)
+        raw = read_table(plan.table, plan.columns, limit=data.max_rows, lists=plan.lists)
+        notes = import_notes(plan.table.path) if plan.table.format == "parquet" else []
     if len(raw) < plan.table.n_rows:
         notes.append(f"Only the first {len(raw):,} of {plan.table.n_rows:,} rows are used (max_rows).")
     fields = {name: _texts(raw[column]) for name, column in plan.fields.items()}

@@ -37,7 +37,8 @@ def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
         try:
             spec = parse_spec(run.manifest["spec"], f"run {run.id}")
             context = Context(run, spec, echo)
-            with turn(context, echo):
+            licensed = spec.data.clinical is not None  # no copy of such rows outside the run's folder
+            with turn(context, echo), store.cache_in(run.path / "cache") if licensed else contextlib.nullcontext():
                 threads = spec.threads or _cores()
                 os.environ.setdefault("OMP_NUM_THREADS", str(threads))
                 run.update(status="running", started=store.now(), versions=_versions(), message="", threads=threads)
