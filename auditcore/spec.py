@@ -338,7 +338,7 @@ class RecipeSpec(_Model):
 class ShadowSpec(RecipeSpec):
     """Shadow models of the attack `lira`: how many, and how the reference is fine-tuned into each of them."""
 
-    count: int = Field(default=8, ge=2)
+    count: int = Field(default=8, ge=4)  # two on each side of a row are the least that show a spread
     variant: LiraVariant = "online"
 
 

@@ -149,7 +149,7 @@ def _expensive(attacks: list[str]) -> dict[str, Any]:
                 chosen["self_prompt"] = {"texts": _whole("Texts the target writes", 400, 8, "setup_texts")}
         if "lira" in attacks:
             with a:
-                chosen["shadows"] = {"count": _whole("Shadow models", 8, 2, "setup_shadows")}
+                chosen["shadows"] = {"count": _whole("Shadow models", 8, 4, "setup_shadows")}
     return chosen
 
 

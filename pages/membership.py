@@ -161,10 +161,12 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
         passes = {str(one["attack"]): int(one["passes"]) for one in costs}
         said = findings.no_difference(run.manifest)
         st.html(html_tables.attack_table(table, choice.target_fpr, passes, None, said))
+        notes = st.container()
+    if costs:
         with st.expander("What each attack reads and costs"):
             st.html(html_tables.cost_table(costs))
             ui.quiet("Passes are counted for each attack alone; attacks that read the same numbers share them.")
-        return st.container()
+    return notes
 
 
 def _roc_title(metrics: pd.DataFrame, choice: Choice) -> str:

@@ -187,3 +187,11 @@ def test_overall_takes_the_combined_line_and_never_over_claims():
     assert findings.overall(combined) == "over budget"
     assert findings.overall(lines.head(1)) == "over budget"
     assert findings.overall(lines.head(0)) == "not resolved"
+
+
+def test_the_roc_is_captioned_by_attacks_that_hold_evidence():
+    silent = {"attack": "ez", "n_member": 0, "n_nonmember": 0, "n_no_evidence": 90}
+    loss = {"attack": "loss", "n_member": 40, "n_nonmember": 48, "n_no_evidence": 2}
+    text = plain(findings.roc_sentence(pd.DataFrame([silent, loss]), 5, 5))
+    assert text.startswith("40 members, 48 non-members.")
+    assert "2 rows without evidence left out" in text

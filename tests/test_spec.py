@@ -151,3 +151,8 @@ def test_a_mitigation_that_cannot_be_trained_is_refused_with_its_field(change, m
 def test_a_shape_that_is_partly_given_keeps_the_other_defaults_of_its_kind() -> None:
     spec = parse_spec({**SURFACE, "lora": {"r": 4}})
     assert (spec.lora.r, spec.lora.dropout, spec.lora.target_modules) == (4, 0.0, "all-linear")
+
+
+def test_two_shadows_show_no_spread():
+    with pytest.raises(SpecError, match=r"shadows\.count.*greater than or equal to 4"):
+        parse_spec({**MEMBERSHIP, "shadows": {"count": 2}})

@@ -62,10 +62,12 @@ def _line(
         spread = between if between != NONE else "too few for an interval"
         found = f"<b>{percent(row['value'])}</b> {bar(row, hues[name])}<small>{spread}</small>"
     elif name in said:
-        found = f"<small>{escape(said[name])}</small>"
+        found = f'<small class="at-why">{escape(said[name])}</small>'
+    elif not row["n_member"] and not row["n_nonmember"] and row["n_no_evidence"]:
+        found = '<small class="at-why">no row of known membership holds evidence</small>'
     else:
         more = f" ({count(needed)} needed)" if needed is not None else ""
-        found = f"<small>not resolved by {count(row['n_nonmember'])} non-members{more}</small>"
+        found = f'<small class="at-why">not resolved by {count(row["n_nonmember"])} non-members{more}</small>'
     value, between = (NONE, "") if area is None else (number(area["value"]), _between(area["low"], area["high"]))
     return (
         f'<tr><th scope="row"><i class="at-dot" style="background:{hues[name]}"></i>{escape(attack_name(name))}</th>'

@@ -15,6 +15,7 @@ ATTACK_NAMES = {
     "lira": "LiRA",
     "recall": "ReCaLL",
     "neighbourhood": "neighbours",
+    "spv": "SPV",
     "bow": "words alone",
 }
 HEADLINE_FPR = 0.01

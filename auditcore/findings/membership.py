@@ -112,6 +112,8 @@ def unresolved_notes(metrics: pd.DataFrame) -> list[list[str]]:
 
 def roc_sentence(metrics: pd.DataFrame, drawn: int, realisable: int) -> list[str]:
     """Caption of the ROC: which rows stand behind it and what was thinned."""
+    rows = metrics[metrics["n_member"] + metrics["n_nonmember"] > 0]
+    metrics = rows if len(rows) else metrics  # an attack that compares nothing would say 0 members
     row = metrics.iloc[0]
     thin = "" if drawn == realisable else f" Drawn with {count(drawn)} of {count(realisable)} thresholds."
     left = int(metrics["n_no_evidence"].max())

@@ -125,3 +125,10 @@ def test_attack_table_says_why_an_attack_has_no_numbers():
     table = metrics().assign(value=float("nan"))
     html = attack_table(table, 0.01, {"ez": 2}, None, {"ez": "no difference between <both>"})
     assert "no difference between &lt;both&gt;" in html
+
+
+def test_attack_table_does_not_blame_the_number_of_rows_where_none_holds_evidence():
+    none = metrics().assign(value=np.nan, n_member=0, n_nonmember=0, n_no_evidence=40)
+    html = attack_table(none, 0.01, {"ez": 2}, None)
+    assert html.count("no row of known membership holds evidence") == 2
+    assert "not resolved by" not in html

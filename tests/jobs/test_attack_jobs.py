@@ -12,7 +12,7 @@ from tests.job_specs import HOSTILE, WORDS, membership_spec, run_spec
 
 def test_every_attack_in_one_run_equals_its_own_run(home, pair) -> None:
     small = {
-        "shadows": {"count": 2, "max_steps": 2},
+        "shadows": {"count": 4, "max_steps": 2},
         "neighbours": {"count": 3},
         "spv": {"pairs": 2, "max_steps": 2},
         "self_prompt": {"texts": 8},

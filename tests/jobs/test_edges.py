@@ -19,7 +19,7 @@ SMALL = {
     "neighbours": {"count": 2},
     "spv": {"pairs": 1, "max_steps": 2},
     "self_prompt": {"texts": 8},
-    "shadows": {"count": 2, "max_steps": 2},
+    "shadows": {"count": 4, "max_steps": 2},
     "recall_shots": 3,
 }
 

@@ -82,13 +82,13 @@ def test_vectors_that_changed_under_a_run_are_noticed(home) -> None:
 def test_a_fully_tuned_shadow_stopped_between_training_and_scoring_keeps_its_training(home, pair, monkeypatch) -> None:
     from auditcore.jobs import evidence
 
-    shadows = {"count": 2, "epochs": 4, "learning_rate": 5e-3, "batch_size": 4, "method": "full"}
+    shadows = {"count": 4, "epochs": 4, "learning_rate": 5e-3, "batch_size": 4, "method": "full"}
     spec = membership_spec(home, pair, attacks=["lira"], shadows=shadows)
     expected = tables_of(run_spec(spec))
     scored = evidence.Pass.run
 
     def stopped(self, *arguments):
-        if self.name == "shadow 1 of 2":
+        if self.name == "shadow 1 of 4":
             raise KeyboardInterrupt
         return scored(self, *arguments)
 

@@ -36,6 +36,11 @@ def test_every_attack_and_the_blind_baseline_are_listed():
     assert found[-1]["passes"] == 0
 
 
+def test_a_run_of_an_earlier_version_is_shown_without_costs():
+    assert attack_costs({**dump_spec(spec()), "shadows": {"count": 2}}) == []
+    assert attack_costs({"kind": "vectors"}) == []
+
+
 @pytest.mark.parametrize("attack", list(ATTACKS))
 def test_the_readme_says_what_an_attack_costs(attack):
     (line,) = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{attack}` |")]
