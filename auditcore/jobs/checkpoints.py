@@ -65,13 +65,7 @@ class Bench:
     @cached_property
     def summarised(self) -> np.ndarray:
         """Positions of the bal_val rows that are summarised: drawn by seed and row names, not by their order."""
-        encoded, frame = self.rows.encoded, self.rows.frame
-        usable = frame["split"].eq(CHOOSE).to_numpy(dtype=bool) & (encoded.prompt_lengths > 0)
-        usable &= np.array([bool(text.strip()) for text in self.rows.dataset.target or [""] * len(frame)])
-        at = np.flatnonzero(usable)
-        at = at[np.argsort(frame["example_id"].iloc[at].to_numpy(dtype=str), kind="stable")]
-        rng = np.random.default_rng([self.spec.seed, 0x2006])
-        return np.sort(rng.permutation(at)[: self.spec.rouge_rows])
+        return summarised_rows(self.rows, CHOOSE, self.spec.rouge_rows, self.spec.seed)
 
     @cached_property
     def remembered(self) -> tuple[np.ndarray, pd.Series]:
@@ -272,6 +266,17 @@ class Bench:
         metrics, _ = attack_metrics(scores, groups, [FPR], n_boot=self.spec.n_boot, seed=self.spec.seed)
         row = metrics[metrics["metric"] == "tpr"].iloc[0]
         return dict(zip(EZ_COLUMNS, [float(row[c]) for c in ("value", "low", "high")], strict=True))
+
+
+def summarised_rows(rows: Rows, split: str, n: int, seed: int) -> np.ndarray:
+    """Positions of the n rows of a split that are summarised, ascending: drawn by seed and row names, not by order."""
+    encoded, frame = rows.encoded, rows.frame
+    usable = frame["split"].eq(split).to_numpy(dtype=bool) & (encoded.prompt_lengths > 0)
+    usable &= np.array([bool(text.strip()) for text in rows.dataset.target or [""] * len(frame)])
+    at = np.flatnonzero(usable)
+    at = at[np.argsort(frame["example_id"].iloc[at].to_numpy(dtype=str), kind="stable")]
+    rng = np.random.default_rng([seed, 0x2006])
+    return np.sort(rng.permutation(at)[:n])
 
 
 EZ_COLUMNS = ("ez_tpr_at_1pct", "ez_tpr_at_1pct_low", "ez_tpr_at_1pct_high")

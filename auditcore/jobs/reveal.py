@@ -1,23 +1,28 @@
 """Read the test rows of a locked choice, once. In: a locked run. Out: bal_test rows of its tables, verdicts, a record.
 
-Vectors of bal_test rows are extracted for the chosen checkpoint alone, and judged by fresh probes fitted on bal_train.
+Vectors of bal_test rows are extracted for the chosen checkpoint alone, and judged by fresh probes fitted on bal_train;
+some of the rows are summarised by it. What was declared gets the verdict; everything else is told without one.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache as once
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from auditcore import decisions, records
+from auditcore import decisions, records, store
 from auditcore.errors import DatasetError, RunError
 from auditcore.frontier import Declaration
 from auditcore.jobs import sealed
 from auditcore.jobs.context import Context
 from auditcore.jobs.lock import plain
+from auditcore.jobs.rows import Rows
 
-VECTORS, VERDICTS = "bal_test vectors", "bal_test verdicts"
+VECTORS, SUMMARIES, VERDICTS = "bal_test vectors", "bal_test summaries", "bal_test verdicts"
 PERMUTATIONS = 199  # of the null band of what was declared
 
 
@@ -28,21 +33,22 @@ def work(context: Context) -> None:
     if record is None:
         raise RunError(f"Run {run.id} is not locked; nothing reads its test rows before.")
     chosen, declaration = record["content"]["chosen"], decisions.declared(run)
-    dataset, encoded = _rows(context)
-    evaluated = _positions(context, dataset.frame)
-    prints = sealed.row_prints(dataset)
-    used = np.unique(np.concatenate([evaluated[a][sealed.TEST] for a in evaluated]))
-    every = np.flatnonzero(dataset.frame["split"].eq(sealed.TEST).to_numpy(dtype=bool))
-    if not len(used):
+    rows = _rows(context)
+    frame = rows.frame
+    evaluated = _positions(context, frame)
+    every = np.flatnonzero(frame["split"].eq(sealed.TEST).to_numpy(dtype=bool))
+    if not any(len(at[sealed.TEST]) for at in evaluated.values()):
         raise DatasetError(f"{_spec(context).data.path}: has no bal_test rows that can be judged.")
+    prints = sealed.row_prints(rows.dataset)
     context.record(test_split=sealed.enter_ledger(run, [prints[i] for i in every]))
-    exported, positions = _vectors(context, chosen, dataset, encoded, evaluated)
-    place = pd.Series(np.arange(len(positions)), index=positions)
+    model = once(lambda: _open(context, chosen))
+    exported, positions = _vectors(context, model, rows, evaluated)
+    here = frame.iloc[positions].reset_index(drop=True)
     for attribute, (artifact, layer), probe in product(evaluated, exported, _spec(context).probes):
-        rows = {split: place.loc[at].to_numpy() for split, at in evaluated[attribute].items()}
+        at = {split: np.searchsorted(positions, found) for split, found in evaluated[attribute].items()}
         where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none"}
-        frame = dataset.frame.iloc[positions].reset_index(drop=True)
-        _probe(context, frame, exported[artifact, layer], rows, probe, where, declaration, int(chosen["step"]))
+        _probe(context, here, exported[artifact, layer], at, probe, where, declaration, int(chosen["step"]))
+    _summaries(context, model, rows)
     if not context.finished(VERDICTS):
         with context.stage(VERDICTS):
             _verdicts(context, record, chosen, declaration)
@@ -53,8 +59,8 @@ def _spec(context: Context) -> Any:
     return context.spec
 
 
-def _rows(context: Context) -> tuple[Any, Any]:
-    """The data set with the splits this run gave its rows, and their tokens."""
+def _rows(context: Context) -> Rows:
+    """The rows of this run with the splits it gave them, and their tokens."""
     from auditcore.datasets.roles import load_dataset
     from auditcore.lm.encode import encode
     from auditcore.lm.load import load_tokenizer
@@ -69,7 +75,8 @@ def _rows(context: Context) -> tuple[Any, Any]:
     frame = dataset.frame.iloc[keep].assign(split=known["split"].to_numpy(), group=known["group"].to_numpy())
     dataset = replace(dataset.select(keep), frame=frame.reset_index(drop=True))
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
-    return dataset, encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
+    encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
+    return Rows(dataset, encoded, dataset.frame)
 
 
 def _positions(context: Context, frame: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
@@ -79,50 +86,71 @@ def _positions(context: Context, frame: pd.DataFrame) -> dict[str, dict[str, np.
     return {attribute: evaluation_rows(frame, attribute, spec.seed)[0] for attribute in spec.data.labels}
 
 
+def _open(context: Context, chosen: dict[str, Any]) -> Any:
+    """The chosen checkpoint, loaded."""
+    from auditcore.jobs.surfacelora import folder_name
+    from auditcore.lm.load import load_model
+
+    spec = _spec(context)
+    if spec.kind == "surfacelora":
+        folder = context.run.path / "checkpoints" / folder_name(int(chosen["step"]))
+    else:
+        folder = Path(spec.checkpoints.folder) / str(chosen["checkpoint"])
+    return load_model(spec.model.model_copy(update={"source": str(folder), "base": spec.model.source}))
+
+
 def _vectors(
-    context: Context, chosen: dict[str, Any], dataset: Any, encoded: Any, evaluated: dict[str, dict[str, np.ndarray]]
+    context: Context, model: Callable[[], Any], rows: Rows, evaluated: dict[str, dict[str, np.ndarray]]
 ) -> tuple[dict[tuple[str, int], np.ndarray], np.ndarray]:
-    """Vectors of every audited artifact for the rows that probes are fitted or judged on, and those rows."""
+    """Vectors of every audited artifact for the rows that probes are fitted or judged on, and those rows, ascending."""
     from safetensors.numpy import load_file, save_file
 
-    from auditcore import store
-    from auditcore.lm.load import load_model
     from auditcore.lm.vectors import extract_vectors
 
-    spec, run = _spec(context), context.run
-    positions = np.unique(np.concatenate([at for rows in evaluated.values() for at in rows.values()]))
-    path = run.path / "reveal.safetensors"
-    if context.finished(VECTORS):
-        arrays = load_file(path)
-        return {(n.split("@")[0], int(n.split("@")[1])): array for n, array in arrays.items()}, positions
-    # The lock opened this run's own test rows; what another run seals among the rest stays closed.
-    fitted = np.unique(
-        np.concatenate([at for rows in evaluated.values() for s, at in rows.items() if s != sealed.TEST])
-    )
-    sealed.require_open(dataset, fitted, own=run)
-    with context.stage(VECTORS, len(positions)) as on_progress:
-        model = load_model(_source(context, chosen))
-        found = extract_vectors(
-            model, encoded.select(positions), spec.audit, [spec.layer], batch_size=spec.batch_size,
-            on_batch=on_progress,
+    spec, path = _spec(context), context.run.path / "reveal.safetensors"
+    positions = np.unique(np.concatenate([at for found in evaluated.values() for at in found.values()]))
+    if not context.finished(VECTORS):
+        # The lock opened this run's own test rows; what another run seals among the rest stays closed.
+        rest = [at for found in evaluated.values() for split, at in found.items() if split != sealed.TEST]
+        sealed.require_open(rows.dataset, np.unique(np.concatenate(rest)), own=context.run)
+        with context.stage(VECTORS, len(positions)) as on_progress:
+            found = extract_vectors(
+                model(), rows.encoded.select(positions).prompts(), spec.audit, [spec.layer],
+                batch_size=max(spec.batch_size, 16), on_batch=on_progress,
+            )  # fmt: skip
+            with store.atomic(path) as temporary:
+                save_file({f"{a}@{k}": np.ascontiguousarray(v) for (a, k), v in found.items()}, temporary)
+    arrays = {(n.split("@")[0], int(n.split("@")[1])): array for n, array in load_file(path).items()}
+    return dict(sorted(arrays.items(), key=lambda item: spec.audit.index(item[0][0]))), positions
+
+
+def _summaries(context: Context, model: Callable[[], Any], rows: Rows) -> None:
+    """ROUGE of summaries of some test rows; the texts themselves are not kept."""
+    from auditcore import rouge
+    from auditcore.jobs.checkpoints import summarised_rows
+    from auditcore.lm.generate import generate
+
+    spec = _spec(context)
+    if not spec.rouge_rows or context.finished(SUMMARIES):
+        return
+    at = summarised_rows(rows, sealed.TEST, spec.rouge_rows, spec.seed)
+    if not len(at):
+        return
+    with context.stage(SUMMARIES, len(at)) as on_progress:
+        encoded = rows.encoded.select(at)
+        longest = int((encoded.lengths - encoded.prompt_lengths).max(initial=1))
+        texts = generate(
+            model(), encoded.prompts(), max_new_tokens=spec.max_new_tokens or longest,
+            batch_size=max(spec.batch_size, 16), on_batch=on_progress,
         )  # fmt: skip
-        with store.atomic(path) as temporary:
-            save_file({f"{a}@{k}": np.ascontiguousarray(v) for (a, k), v in found.items()}, temporary)
-    return {key: np.asarray(array) for key, array in found.items()}, positions
+        scores = rouge.rouge([rows.dataset.target[i] for i in at], texts)
+        found = rouge.means(scores, rows.frame["group"].iloc[at].tolist(), spec.n_boot, spec.seed)
+        context.record(test_summaries={"rows": len(at), **{k: plain_number(v) for k, v in found.items()}})
 
 
-def _source(context: Context, chosen: dict[str, Any]) -> Any:
-    """The chosen checkpoint as a model to load."""
-    from auditcore.spec import ModelSpec
-
-    known = context.run.manifest["spec"]
-    own = (known.get("checkpoints") or {}).get("folder")
-    model = known.get("model") or known["checkpoints"]
-    folder = (
-        f"{own}/{chosen['checkpoint']}" if own else str(context.run.path / "checkpoints" / f"step-{chosen['step']:06d}")
-    )
-    kept = {k: model[k] for k in ("dtype", "precision", "device") if k in model}
-    return ModelSpec(source=folder, base=model.get("source") or model.get("base"), **kept)
+def plain_number(value: float) -> float | None:
+    """A number for JSON: None for NaN and infinity."""
+    return float(value) if np.isfinite(value) else None
 
 
 def _probe(
@@ -136,7 +164,7 @@ def _probe(
     step: int,
 ) -> None:
     """Fit one fresh probe on bal_train and judge it on bal_test; its rows join `probe_metrics` and `predictions`."""
-    from auditcore.jobs.vectors import append
+    from auditcore.jobs.defences import append
     from auditcore.leakage.gap import evaluate
 
     spec = _spec(context)
@@ -180,6 +208,7 @@ def _verdicts(context: Context, record: dict[str, Any], chosen: dict[str, Any], 
     same = table[mine].iloc[0]
     tested = metrics[metrics["split"] == sealed.TEST]
     carried = {c: same[c] for c in ("run_id", "step", "lambda", "checkpoint") if c in table}
+    carried |= {k: v for k, v in (run.manifest.get("test_summaries") or {}).items() if k in table}
     rows = pd.concat(
         [table[table["split"] != sealed.TEST].assign(selected=mine), tested.assign(**carried, selected=True)]
     )
@@ -192,6 +221,7 @@ def _verdicts(context: Context, record: dict[str, Any], chosen: dict[str, Any], 
         "verdict": str(combined["verdict"].iloc[0]) if len(combined) else None,
         "verdicts": [plain(row) for row in verdicts.to_dict("records")],
         "test_split": run.manifest["test_split"],
+        "rouge": run.manifest.get("test_summaries"),
     }
     if decisions.revealed(run) is None:
         records.append(run, "reveal", record["by"], **outcome)
