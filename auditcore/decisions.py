@@ -162,9 +162,7 @@ def rebounds(run: Run, declaration: Declaration, n_boot: int = 2000) -> dict[tup
 
 def skipped(run: Run, read: Read = read_table) -> pd.DataFrame:
     """Checkpoints that were found but could not be measured: columns checkpoint, reason."""
-    if run.has("skipped"):
-        return read(run, "skipped")
-    return pd.DataFrame(run.manifest.get("skipped") or [], columns=["checkpoint", "reason"])
+    return read(run, "skipped") if run.has("skipped") else pd.DataFrame(columns=["checkpoint", "reason"])
 
 
 def merge(base: Declaration, **changes: Any) -> Declaration:

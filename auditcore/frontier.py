@@ -104,8 +104,8 @@ def points(
 
     checkpoints: the table (of several runs, if wanted). attackers: the probes that count, None for all. Columns: the
     keys; probe (the strongest); the gaps of that probe; gap = |signed_gap|; upper = the largest end of any attacker's
-    90 % interval, on either side of 0; n_subjects; measured (every attacker's gap is known); utility; lambda, and
-    run_lambda, the largest of the run. In order of run, step, attribute, artifact, layer.
+    90 % interval, on either side of 0; n_subjects; measured (every attacker's gap is known); utility; lambda. In order
+    of run, step, attribute, artifact, layer.
     """
     rows = pooled(checkpoints, split)
     if attackers is not None:
@@ -140,7 +140,7 @@ def _strongest(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     ends = rows[["signed_low90", "signed_high90"]].astype(float).abs().max(axis=1, skipna=False)
     rows = rows.assign(_end=ends)
     if rows.empty:
-        return rows.assign(upper=[], measured=[], run_lambda=[]).drop(columns="_end")
+        return rows.assign(upper=[], measured=[]).drop(columns="_end")
     # What counts as measured: as many cells as the best-audited checkpoint of the same run has.
     groups = rows.groupby(by, sort=True, dropna=False)
     whole = groups.agg(
@@ -155,8 +155,7 @@ def _strongest(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     best = rows.sort_values("gap", ascending=False, na_position="last", kind="stable").drop_duplicates(by)
     wanted = [*dict.fromkeys([*by, *CELL]), *GAPS, "gap", "n_subjects", *CARRIED]
     best = best[[c for c in wanted if c in best]]
-    merged = whole[[*by, "upper", "measured"]].merge(best, on=by, how="left")
-    return merged.assign(run_lambda=merged.groupby("run_id")["lambda"].transform("max"))
+    return whole[[*by, "upper", "measured"]].merge(best, on=by, how="left")
 
 
 # --- the choice ---
@@ -215,18 +214,18 @@ def is_base(rows: pd.DataFrame) -> pd.Series:
 
 
 def is_utility_only(rows: pd.DataFrame) -> pd.Series:
-    """Mark checkpoints of a run whose lambda never left 0: plain LoRA on the summaries."""
-    return (rows["run_lambda"].astype(float) == 0) & ~is_base(rows)
+    """Mark checkpoints that were trained with lambda 0: plain LoRA on the summaries."""
+    return (rows["lambda"].astype(float) == 0) & ~is_base(rows)
 
 
 def anchors(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what trained checkpoints are held against, of each cell of `points` or `judged`, with a column `anchor`.
 
-    `base model`: step 0. `utility-only LoRA`: of the runs with lambda 0, the checkpoint with the highest ROUGE-L (the
+    `base model`: step 0. `utility-only LoRA`: of the checkpoints with lambda 0, the one with the highest ROUGE-L (the
     later one among equals). Neither is there when no run has it; several runs share their base, shown once.
     """
     cell = [c for c in ("attribute", "artifact", "layer") if c in rows and rows[c].notna().any()]
-    if "run_lambda" not in rows or rows.empty:
+    if "lambda" not in rows or rows.empty:
         return rows.assign(anchor=[])
     base = rows[is_base(rows)].drop_duplicates([*cell, "gap", "rougeL"])  # two runs may start from two models
     plain = rows[is_utility_only(rows)].sort_values(["rougeL", "step"], ascending=False, kind="stable")

@@ -134,9 +134,11 @@ def _elsewhere(run: Run, step: int, row: dict) -> None:
 
 def checkpoint_folder(run: Run, step: int, row: dict) -> str:
     """Where the weights of a checkpoint lie, as a model source."""
-    own = row.get("checkpoint")
-    if isinstance(own, str) and own and run.kind == "frontier":
-        return f"{run.manifest['spec']['checkpoints']['folder'].rstrip('/')}/{own}"
+    if run.kind == "frontier":
+        if step == 0:
+            return str(run.manifest["spec"]["checkpoints"]["base"])
+        known = ui.read(run, "adapters", where="checkpoint = ?", params=[str(row["checkpoint"])])
+        return str(known["path"].iloc[0]) if len(known) else str(row["checkpoint"])
     return str(run.path / "checkpoints" / f"step-{step:06d}") if step else str(run.manifest["spec"]["model"]["source"])
 
 

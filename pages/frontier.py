@@ -1,5 +1,7 @@
 """Which checkpoint should we ship? In: the chosen run of checkpoints, others beside it. Out: the page."""
 
+import itertools
+
 import pandas as pd
 import streamlit as st
 
@@ -112,7 +114,10 @@ def _tradeoffs(seen: Frontier, attribute: str, names: dict[str, str]) -> tuple[s
     for place, artifact in enumerate(artifacts):
         with columns[place % len(columns)]:
             _tradeoff(seen, trained[trained["artifact"] == artifact], attribute, artifact, axes, focus, names)
-    if missing:
+    if missing == len(trained) and trained["signed_gap"].notna().any():
+        said = "No summaries were measured (rouge_rows: 0): there is nothing to hold the leak against, and the rule "
+        ui.notice("warning", said + "chooses nothing. The gaps stand in the table below.")
+    elif missing:
         ui.notice("warning", f"{words.counted(missing, 'point')} without a finite gap or ROUGE-L not drawn.")
     return focus
 
@@ -144,16 +149,23 @@ def _tradeoff(
 
 
 def _legend(seen: Frontier, names: dict[str, str]) -> None:
-    if len(seen.runs) < 2:
+    """What colours and signs stand for: one entry per run and lambda; none where there is one."""
+    trained = seen.points[seen.points["step"] > 0]
+    pairs = trained[["run_id", "lambda"]].drop_duplicates().to_dict("records")
+    if len(pairs) < 2:
         return
-    strengths = seen.points.drop_duplicates("run_id").set_index("run_id")["run_lambda"]
-    hues = figures.strength_hues(strengths.tolist())
-    marks = "●■◆▲★⬢"
-    parts = [
-        f'<span style="white-space:nowrap;margin-right:1.25rem"><i class="ac-mark" style="color:'
-        f'{figures.hue_of(strengths.get(i), hues)}">{marks[place % len(marks)]}</i> {words.escape(names[i])}</span>'
-        for place, i in enumerate(sorted(r.id for r in seen.runs))
-    ]
+    hues = figures.strength_hues(trained["lambda"].tolist())
+    marks = dict(zip(trained["run_id"].unique(), itertools.cycle("●■◆▲★⬢"), strict=False))
+    parts = []
+    for pair in pairs:
+        name, strength = names[pair["run_id"]], say.strength(pair["lambda"])
+        label = name if len(seen.runs) > 1 and (strength in name or not words.known(pair["lambda"])) else strength
+        label = f"{strength} · {name}" if len(seen.runs) > 1 and label == strength and strength != name else label
+        hue = figures.hue_of(pair["lambda"], hues)
+        parts.append(
+            f'<span style="white-space:nowrap;margin-right:1.25rem"><i class="ac-mark" style="color:{hue}">'
+            f"{marks[pair['run_id']]}</i> {words.escape(label)}</span>"
+        )
     ui.html(f'<p class="ac-quiet" style="max-width:none">{"".join(parts)}</p>')
 
 

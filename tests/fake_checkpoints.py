@@ -28,7 +28,7 @@ def checkpoints_table(
             rows.append(
                 {
                     "run_id": run_id, "checkpoint": f"step-{place * every:06d}" if place else "base",
-                    "step": place * every, "lambda": strength * min(1.0, place / 2),
+                    "step": place * every, "lambda": strength if place else 0.0,
                     "attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none", "probe": probe,
                     "seed": pd.NA, "split": split, "n_train": 1600, "n_eval": n, "n_subjects": n, "n_classes": k,
                     "accuracy": accuracy, "accuracy_low": accuracy - 1.96 * error,

@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pytest
 
 from auditcore import cli, decisions, records, store, summary, votes
@@ -94,8 +95,6 @@ def test_the_claim_names_the_lock_and_what_is_not_claimed(home) -> None:
     chosen = lock.lock(run, decisions.declared(run), "Ada").selection.chosen
     line = {"kind": "vectors", "attribute": "recorded_race", "artifact": "lasttok", "layer": 30, "defence": "none"}
     numbers = {"split": "bal_test", "budget": 0.025, "value": 0.01, "low": -0.01, "high": 0.02, "n_subjects": 3000}
-    import pandas as pd
-
     rows = [{**line, **numbers, "attacker": a, "verdict": "within budget"} for a in ("linear", "mlp", "all")]
     said = claim(run.manifest, pd.DataFrame(rows))
     assert f"lasttok at layer 30 of step {chosen['step']} on smollm2-135m" in said["audited"]
@@ -108,7 +107,7 @@ def test_the_claim_names_the_lock_and_what_is_not_claimed(home) -> None:
 def test_the_report_holds_the_pictures_the_records_and_no_row(home) -> None:
     run = surfacelora_run(home / "one", leak=0.005)
     decided(run)
-    run.update(skipped=[{"checkpoint": "<img src=x>", "reason": "corrupt"}])
+    run.write("skipped", pd.DataFrame({"checkpoint": ["<img src=x>"], "reason": ["corrupt"]}))
     text = export(run, "html", home / "one.html").read_text()
     for part in ("trade-0-0", "trade-0-2", "steps-0", "Every checkpoint", "What was declared and decided"):
         assert part in text

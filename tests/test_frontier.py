@@ -139,7 +139,7 @@ def test_points_read_the_selection_split_only_and_keep_every_artifact() -> None:
     drawn = frontier.points(pd.concat([table, test, per_seed], ignore_index=True))
     assert len(drawn) == 4
     assert drawn["gap"].max() < 0.5
-    assert drawn["run_lambda"].unique().tolist() == [1.0]  # as far as its warm-up came
+    assert drawn["lambda"].tolist() == [0.0, 0.0, 2.0, 2.0]  # the model before training has none
     assert frontier.points(table.iloc[:0]).empty
 
 
@@ -151,8 +151,8 @@ def test_anchors_are_the_base_model_once_and_the_best_checkpoint_without_an_adve
     assert found["anchor"].value_counts().to_dict() == {"base model": 2, "utility-only LoRA": 2}
     assert found.loc[found["anchor"] == "utility-only LoRA", "step"].tolist() == [50, 50]
     assert frontier.anchors(frontier.points(with_adversary))["anchor"].tolist() == ["base model"] * 2
-    foreign = with_adversary.assign(**{"lambda": math.nan}).query("step > 0")
-    assert frontier.anchors(frontier.points(foreign)).empty
+    foreign = with_adversary.assign(**{"lambda": np.where(with_adversary["step"] > 0, np.nan, 0.0)})
+    assert frontier.anchors(frontier.points(foreign))["anchor"].tolist() == ["base model"] * 2
 
 
 def test_a_leak_that_comes_back_is_flagged_with_its_size() -> None:

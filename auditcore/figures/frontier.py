@@ -78,9 +78,11 @@ def tradeoff_figure(
     fig.add_vline(x=0.0, line={"dash": "dot", "width": 1, "color": theme.QUIET}, layer="below")
     accent = {"size": 12, "color": theme.ACCENT}
     fig.note(f"budget ±{budget:g}", budget, 1, yref="paper", yanchor="bottom", xshift=-12, font=accent)
-    hues = strength_hues(points["run_lambda"].tolist())
-    for place, (_, rows) in enumerate(points.groupby("run_id", sort=False)):
-        _path(fig, rows.sort_values("step"), hue_of(rows["run_lambda"].iloc[0], hues), SIGNS[place % len(SIGNS)])
+    hues = strength_hues(points["lambda"].tolist())
+    signs = {run_id: SIGNS[place % len(SIGNS)] for place, run_id in enumerate(points["run_id"].unique())}
+    for (run_id, strength), rows in points.groupby(["run_id", "lambda"], sort=False, dropna=False):
+        # Checkpoints of one training follow each other; adapters from elsewhere need not.
+        _path(fig, rows.sort_values("step"), hue_of(strength, hues), signs[run_id], known(strength))
     _pareto_line(fig, points)
     for place, anchor in enumerate(anchors.to_dict("records")):
         named = anchor["anchor"] not in set(anchors["anchor"].iloc[:place])
@@ -97,10 +99,13 @@ def tradeoff_figure(
     return fig.figure()
 
 
-def _path(fig: Canvas, rows: pd.DataFrame, hue: str, sign: str) -> None:
+def _path(fig: Canvas, rows: pd.DataFrame, hue: str, sign: str, joined: bool) -> None:
     low, high = _ends(rows)
     gap, use = rows["signed_gap"].astype(float), rows["rougeL"].astype(float)
-    fig.add("scatter", x=gap, y=use, mode="lines", line={"color": hue, "width": 1.2}, opacity=0.55, hoverinfo="skip")
+    if joined:
+        fig.add(
+            "scatter", x=gap, y=use, mode="lines", line={"color": hue, "width": 1.2}, opacity=0.55, hoverinfo="skip"
+        )
     filled = [hue if p else "rgba(0,0,0,0)" for p in rows["pareto"]]
     spread = {"type": "data", "color": hue, "thickness": 1, "width": 0}
     fig.add(
@@ -128,7 +133,7 @@ def _custom(rows: pd.DataFrame) -> list[list[Any]]:
     made = []
     for row, a, b in zip(rows.to_dict("records"), low, high, strict=True):
         name = escape(shorten(checkpoint_name(row), 40))
-        strength = f"λ {float(row['run_lambda']):.3g}, " if known(row["run_lambda"]) else ""
+        strength = f"λ {float(row['lambda']):.3g}, " if known(row["lambda"]) else ""
         gap = f"{signed(row['signed_gap'])} (95 % {signed(a)} to {signed(b)}), {escape(row['probe'])}"
         use = f"{number(row['rougeL'], 1)} ({number(row['rougeL_low'], 1)} to {number(row['rougeL_high'], 1)})"
         made.append([str(row["run_id"]), int(row["step"]), strength + name, gap, use])

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore import decisions, records, store
-from auditcore.errors import DatasetError, RunError
+from auditcore.errors import DatasetError, ModelError, RunError
 from auditcore.frontier import Declaration
 from auditcore.jobs import sealed
 from auditcore.jobs.context import Context
@@ -95,8 +95,18 @@ def _open(context: Context, chosen: dict[str, Any]) -> Any:
     if spec.kind == "surfacelora":
         folder = context.run.path / "checkpoints" / folder_name(int(chosen["step"]))
     else:
-        folder = Path(spec.checkpoints.folder) / str(chosen["checkpoint"])
+        folder = _adapter(context, str(chosen["checkpoint"]))
     return load_model(spec.model.model_copy(update={"source": str(folder), "base": spec.model.source}))
+
+
+def _adapter(context: Context, name: str) -> Path:
+    """Folder of an adapter the user has. Raises ModelError when it is not the one that was measured."""
+    from auditcore.lm.sources import fingerprint
+
+    known = context.run.read("adapters", where="checkpoint = ?", params=[name]).iloc[0]
+    if fingerprint(str(known["path"]), _spec(context).checkpoints.base) != known["fingerprint"]:
+        raise ModelError(f"adapter {name} is not the one that was measured and chosen; it changed since.")
+    return Path(str(known["path"]))
 
 
 def _vectors(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from auditcore import cli, decisions, jobs, records, store
-from auditcore.errors import RunError
+from auditcore.errors import ModelError, RunError
 from auditcore.jobs import lock, sealed
 from auditcore.spec import KINDS, dump_spec, parse_spec
 from tests.job_specs import run_spec
@@ -153,3 +153,25 @@ def test_data_that_changed_since_is_not_what_was_sealed(run, home) -> None:
     with pytest.raises(Exception, match="has changed since this run began"):
         jobs.execute(run)
     assert decisions.revealed(run) is None
+
+
+def test_an_adapter_from_elsewhere_is_revealed_by_its_name_unless_it_changed(home, tiny_llama, tiny_adapter) -> None:
+    from tests.jobs.test_adapter_jobs import copies, frontier_spec
+
+    folder = home / "adapters"
+    copies(folder, tiny_adapter, ["one", "two"])
+    changes = {"rouge_rows": 6, "max_new_tokens": 4, "budget": 0.9, "audit": ["lasttok"], "max_length": 128}
+    run = run_spec(frontier_spec(home, tiny_llama, folder, **changes))
+    chosen = lock.lock(run, decisions.declared(run), "Ada").selection.chosen
+    weights = folder / chosen["checkpoint"] / "adapter_model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes((folder / ("two" if chosen["checkpoint"] == "one" else "one") / weights.name).read_bytes())
+    with pytest.raises(ModelError, match="is not the one that was measured"):
+        jobs.execute(run)
+    weights.write_bytes(before)
+    jobs.prepare_resume(run)
+    jobs.execute(run)
+    outcome = decisions.revealed(run)
+    assert outcome["content"]["chosen"]["checkpoint"] == chosen["checkpoint"]
+    assert outcome["content"]["rouge"]["rows"] == 6
+    assert f"of {chosen['checkpoint']} on" in run.manifest["claim"]["audited"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from auditcore import decisions, records
@@ -113,19 +114,29 @@ def test_a_budget_that_nothing_meets_is_recorded_and_locks_nothing(home, open_pa
 def test_a_folder_of_foreign_adapters_shows_the_usable_and_lists_the_others(home, open_page: Callable) -> None:
     run = surfacelora_run(home / "foreign", kind="frontier", leak=0.005)
     table = run.read("checkpoints")
-    table = table[table["step"] > 0].assign(**{"lambda": np.nan})
-    run.write("checkpoints", table.assign(checkpoint="adapter-" + table["step"].astype(str)))
-    run.update(
-        skipped=[
-            {"checkpoint": "<img src=x>", "reason": "another base: gpt2"},
-            {"checkpoint": "b", "reason": "corrupt"},
-        ]
-    )
+    names = np.where(table["step"] > 0, "adapter-" + table["step"].astype(str), "base")
+    run.write("checkpoints", table.assign(checkpoint=names, **{"lambda": np.where(table["step"] > 0, np.nan, 0.0)}))
+    steps = sorted(set(table["step"]) - {0})
+    found = {"checkpoint": [f"adapter-{s}" for s in steps], "step": steps, "path": [f"/else/where/{s}" for s in steps]}
+    run.write("adapters", pd.DataFrame(found))
+    left_out = [("<img src=x>", "another base: gpt2"), ("b", "corrupt")]
+    run.write("skipped", pd.DataFrame(left_out, columns=["checkpoint", "reason"]))
     text = words_of(open_page("frontier.py", run="foreign"))
     assert "Adapter-" in text
+    assert "/else/where/" in text
+    assert "utility-only" not in text
     assert "2 checkpoints left out" in text
     assert "another base: gpt2" in text
     assert "<img" not in text
+
+
+def test_without_summaries_the_page_says_that_nothing_can_be_chosen(home, open_page: Callable) -> None:
+    run = surfacelora_run(home / "one", leak=0.005)
+    table = run.read("checkpoints")
+    run.write("checkpoints", table.assign(rougeL=np.nan, rougeL_low=np.nan, rougeL_high=np.nan))
+    text = words_of(open_page("frontier.py", run="one"))
+    assert "nothing to hold the leak against" in text
+    assert "8 checkpoints left out: a gap or ROUGE-L is missing" in text
 
 
 def test_hostile_names_and_texts_are_shown_as_written(home, open_page: Callable) -> None:
