@@ -1,0 +1,117 @@
+"""What can be inferred from exported vectors? In: a mapping. Out: a vectors spec."""
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from auditcore.errors import did_you_mean
+from auditcore.spec.audit import Audit
+from auditcore.spec.names import ARTIFACTS, DEFENCES, PROBES, WHY_NOT, Fraction
+from auditcore.spec.parts import ModelSpec, Part, known_names
+
+
+class VectorFile(Part):
+    """Vectors the user already has: one row each, in the order of the data (or joined by the id role)."""
+
+    path: str
+    column: str | None = None
+
+
+class DefenceSpec(Part):
+    """How defences on vectors are fitted; what one of them does not use is ignored by it."""
+
+    fit_on: str = "defence_fit"
+    dimensions: int | None = Field(default=None, ge=1)  # directions to remove; None: classes - 1, what their means span
+    noise: float = Field(default=0.5, gt=0)  # of `noise`: standard deviation, in those of each column
+    keep: Fraction = 0.5  # of `truncate`: share of the columns
+
+    @field_validator("fit_on")
+    @classmethod
+    def _fit_on(cls, value: str) -> str:
+        if value not in WHY_NOT:
+            raise ValueError(f"'{value}' is not a split.{did_you_mean(value, WHY_NOT)}")
+        if WHY_NOT[value]:
+            raise ValueError(f"{WHY_NOT[value]} Defences are fitted on subjects of their own, those of defence_fit")
+        return value
+
+
+class GenerateSpec(Part):
+    """Summaries that the model writes, to be read by attackers too: of how many test rows, how long."""
+
+    rows: int = Field(default=200, ge=20)  # at most; whole subjects, the first label's classes equally frequent
+    max_new_tokens: int = Field(default=96, ge=1)
+    embed: bool = True  # read vectors of the texts too, made by the audited model
+
+
+class VectorsSpec(Audit):
+    """What can be inferred from the exported vectors?"""
+
+    kind: Literal["vectors"] = "vectors"
+    model: ModelSpec | None = None
+    vectors: VectorFile | None = None
+    artifacts: list[str] = Field(default_factory=lambda: ["lasttok", "meanpool"], min_length=1)
+    # -1 = after the final norm; all = every one, from the embeddings (0) to there
+    layers: list[int] | Literal["all"] = Field(default_factory=lambda: [-1])
+    last_k: int = Field(default=8, ge=1)  # tokens in the artifact last_k_mean
+    probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
+    defences: list[str] = Field(default_factory=lambda: ["none"], min_length=1)
+    defence_options: DefenceSpec = Field(default_factory=DefenceSpec)
+    directives: dict[str, str] | None = None  # of the defence `prompt`: name -> text; None: the three shipped ones
+    meta_terms: list[str] | None = None  # words of directives that no summary should hold; None: the list shipped
+    generate: GenerateSpec | None = None
+    seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
+    budget: float = Field(default=0.025, gt=0, lt=1)
+    permutations: int = Field(default=199, ge=19)
+    n_boot: int = Field(default=2000, ge=100)
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _layers(cls, value: Any) -> Any:
+        whole = isinstance(value, list) and value and all(type(layer) is int for layer in value)
+        if whole or value == "all":
+            return value
+        raise ValueError(f"{value!r} is neither a list of whole numbers, such as [0, 15, -1], nor all")
+
+    @field_validator("artifacts")
+    @classmethod
+    def _artifacts(cls, value: list[str]) -> list[str]:
+        return known_names("artifact", value, ARTIFACTS)
+
+    @field_validator("probes")
+    @classmethod
+    def _probes(cls, value: list[str]) -> list[str]:
+        return known_names("probe", value, PROBES)
+
+    @field_validator("defences")
+    @classmethod
+    def _defences(cls, value: list[str]) -> list[str]:
+        return known_names("defence", value, DEFENCES)
+
+    @field_validator("directives")
+    @classmethod
+    def _directives(cls, value: dict[str, str] | None) -> dict[str, str] | None:
+        for name, text in (value or {}).items():
+            if not re.fullmatch(r"[a-z][a-z0-9_-]{0,29}", name):
+                raise ValueError(f"directive '{name}': names are lower-case letters, digits, - and _, at most 30")
+            if not text.strip():
+                raise ValueError(f"directive '{name}' is empty")
+        if value == {}:
+            raise ValueError("no directive is named; leave directives out to have the shipped ones")
+        return value
+
+    @model_validator(mode="after")
+    def _texts(self) -> "VectorsSpec":
+        if self.model is None and "prompt" in self.defences:
+            raise ValueError("defence 'prompt' changes what a model reads: it needs a model, not a file of vectors")
+        if self.model is None and self.generate is not None:
+            raise ValueError("generate: summaries are written by a model, and none is named")
+        return self
+
+    @model_validator(mode="after")
+    def _source(self) -> "VectorsSpec":
+        if (self.model is None) == (self.vectors is None):
+            raise ValueError("name either a model to extract vectors with, or a file of vectors, not both")
+        if not self.data.labels:
+            raise ValueError("data.roles.label is missing: which column holds the sensitive label?")
+        return self
