@@ -20,17 +20,24 @@ KINDS = {
     "vectors": "Exported vectors",
     "membership": "Remembered rows",
     "finetune": "Fine-tune first",
+    "surfacelora": "Train a mitigation",
+    "frontier": "Compare checkpoints",
 }
 ABOUT = {
     "vectors": "What do its exported vectors give away? Probes try to read a sensitive label from them.",
     "membership": "Which rows was it trained on? It is compared with the model it was fine-tuned from.",
     "finetune": "Train on the rows marked as members. It makes the checkpoint that an audit of remembered rows needs.",
+    "surfacelora": "Learn to summarise while the exported vector comes to tell less about a label (SurfaceLoRA); every "
+    "checkpoint is measured.",
+    "frontier": "Adapters you have already: what each of them leaks, and how well it still writes.",
 }
 NONE = ""  # option of a role that is not mapped
 _SHOWN_ROLES = {
     "vectors": ("text", "label", "group", "split", "id"),
     "membership": ("text", "target", "messages", "member", "group", "id"),
     "finetune": ("text", "target", "messages", "member", "split", "group", "id"),
+    "surfacelora": ("text", "target", "label", "split", "group", "member", "id"),
+    "frontier": ("text", "target", "label", "split", "group", "member", "id"),
 }
 _ROLE_LABELS = {
     "text": "Text the model reads",
@@ -75,6 +82,8 @@ def choose_model(kind: str) -> dict[str, Any]:
         )
         if have:
             return _vector_file()
+    if kind == "frontier":
+        return _adapter_folder()
     known = data.checkpoints()
     options = [*known, data.BUNDLED_MODEL] if kind == "membership" else [data.BUNDLED_MODEL, *known]
     label = "Fine-tuned model" if kind == "membership" else "Model"
@@ -121,6 +130,18 @@ def _model_box(label: str, options: list[str], key: str, names: dict[str, tuple[
     else:
         ui.quiet(text)
     return source
+
+
+def _adapter_folder() -> dict[str, Any]:
+    folder = st.text_input(
+        "Folder of adapters",
+        key="setup_adapters",
+        placeholder="a folder that holds one folder per adapter",
+        help="Those that cannot be used (another base, damaged files) are listed with the reason.",
+        **_STAY,
+    )
+    base = _model_box("The model they belong to", [data.BUNDLED_MODEL], "setup_adapters_base", {})
+    return {"checkpoints": {"folder": folder.strip(), "base": base}}
 
 
 def _vector_file() -> dict[str, Any]:
@@ -238,7 +259,7 @@ def choose_roles(kind: str, facts: data.FileFacts, text: bool = True) -> dict[st
     guesses = dict(facts.guesses)
     if "text" not in guesses and "prompt" in guesses:
         guesses["text"] = guesses["prompt"]
-    if kind == "vectors" and "prompt" in facts.guesses:
+    if kind in ("vectors", "surfacelora", "frontier") and "prompt" in facts.guesses:
         guesses["text"] = facts.guesses["prompt"]
     chosen: dict[str, Any] = {}
     roles = [role for role in _SHOWN_ROLES[kind] if role != "messages" or facts.lists]
@@ -282,7 +303,7 @@ def _one_role(kind: str, role: str, facts: data.FileFacts, guessed: tuple[str, s
 
 def main_role(kind: str, has_target: bool) -> str:
     """The role of the text the model reads."""
-    return "prompt" if kind == "vectors" or has_target else "text"
+    return "prompt" if kind in ("vectors", "surfacelora", "frontier") or has_target else "text"
 
 
 def _labels(columns: list[str], guess: str, key: str) -> Any:
@@ -334,8 +355,14 @@ def _short(text: str) -> str:
 
 def default_name(kind: str, spec: dict[str, Any]) -> str:
     """A name that tells runs apart in lists."""
-    source = (spec.get("model") or {}).get("source") or (spec.get("vectors") or {}).get("path") or "vectors"
-    path = Path(source)
+    source = (spec.get("model") or {}).get("source") or (spec.get("vectors") or {}).get("path")
+    path = Path(source or (spec.get("checkpoints") or {}).get("folder") or "vectors")
     model = path.name if path.name not in ("last", "best") else f"{path.parent.parent.name} {path.name}"
-    what = {"vectors": "vectors", "membership": "memory", "finetune": str(spec.get("method", "full"))}[kind]
+    what = {
+        "vectors": "vectors",
+        "membership": "memory",
+        "finetune": str(spec.get("method", "full")),
+        "surfacelora": f"lambda {spec.get('lambda', '')}",
+        "frontier": "checkpoints",
+    }[kind]
     return f"{Path(spec['data']['path']).name.split('.')[0]} · {model} · {what}"

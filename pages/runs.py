@@ -21,6 +21,7 @@ EXPORTS = {
     "parquet": ("Tables (Parquet)", "application/zip", "every table, exact types"),
     "duckdb": ("Database (DuckDB)", "application/octet-stream", "every table in one file for SQL"),
 }
+LOOK_AGAIN = 15  # seconds between looks at the training of a run that works
 RESUMABLE = ("interrupted", "failed", "cancelled")
 
 
@@ -127,16 +128,41 @@ def _chosen(run: Run, judged: str) -> None:
 
 
 def _training(run: Run) -> None:
+    if run.status in store.ACTIVE:
+        st.fragment(_training_charts, run_every=LOOK_AGAIN)(run)
+    else:
+        _training_charts(run)
+
+
+def _training_charts(run: Run) -> None:
     if not run.has("training_log"):
         return
-    from auditcore.figures.training import loss_figure, training_finding
+    from auditcore.figures import training
 
     log = ui.read(run, "training_log", order_by="step")
     best = (run.manifest.get("training") or {}).get("best_step")
-    finding = training_finding(log, best)
-    ui.chart_title("Loss while it was fine-tuned", finding)
+    finding = training.training_finding(log, best)
+    ui.chart_title("Loss while it was trained", finding)
     if len(log):
-        ui.chart(loss_figure(log, best), f"loss_{run.id}", words.plain(finding))
+        ui.chart(training.loss_figure(log, best), f"loss_{run.id}", words.plain(finding))
+    if not training.has_adversaries(log):
+        return
+    guess = _guessing(run)
+    said = training.adversary_finding(log, guess)
+    ui.chart_title("What the adversaries in the loop still see", said)
+    ui.chart(training.adversary_figure(log, guess), f"adversaries_{run.id}", words.plain(said))
+    said = training.gradients_finding(log)
+    ui.chart_title("The two gradients, before clipping", said)
+    ui.chart(training.gradients_figure(log), f"gradients_{run.id}", words.plain(said))
+
+
+def _guessing(run: Run) -> float | None:
+    """Loss of an adversary that guesses; None when one of them reports no cross-entropy."""
+    from auditcore.figures.training import guessing
+
+    if "moment" in run.manifest["spec"].get("adversary", []) or not run.has("checkpoints"):
+        return None
+    return guessing(ui.read(run, "checkpoints").drop_duplicates("attribute")["n_classes"].tolist())
 
 
 def _claim(run: Run) -> None:

@@ -61,7 +61,7 @@ def _form() -> dict[str, Any] | None:
     roles = form.choose_roles(kind, facts, text=given is None)
     template, length = form.choose_template(facts, roles) if "vectors" not in model else ("", 0)
     _first_rows(facts, roles)
-    ui.section({"vectors": "Attack", "membership": "Attack", "finetune": "Training"}[kind])
+    ui.section("Training" if kind in ("finetune", "surfacelora") else "Attack")
     options = choose_options(kind, given is not None)
     rows = options.pop("_max_rows")
     raw: dict[str, Any] = {"kind": kind, **model, "data": {"path": path, "roles": roles, "max_rows": rows}}
@@ -88,7 +88,7 @@ def _decide(raw: dict[str, Any] | None) -> None:
     if raw is None:
         ui.empty("Choose the data first.")
         return
-    if not (raw.get("model") or {}).get("source", "vectors"):
+    if not (raw.get("model") or {}).get("source", "another kind"):
         ui.empty("Name the model first.")
         return
     try:

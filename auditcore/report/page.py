@@ -103,7 +103,7 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
     if decisions.has_checkpoints(run):
         made += checkpoints.sections(run)
     if run.has("training_log"):
-        made.append(_training(run))
+        made += _training(run)
     if run.kind == "vectors" and run.has("probe_metrics"):
         best = summary.strongest_probes(run.read("probe_metrics"))
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
@@ -124,14 +124,25 @@ def _roc(run: Run) -> tuple[str, bool]:
     return _section(title, _plot(roc_figure(drawn, summary.OPERATING_POINT), "roc"), note), True
 
 
-def _training(run: Run) -> tuple[str, bool]:
-    from auditcore.figures.training import loss_figure, training_finding
+def _training(run: Run) -> list[tuple[str, bool]]:
+    from auditcore.figures import training
 
     log = run.read("training_log", order_by="step")
     best = (run.manifest.get("training") or {}).get("best_step")
-    text = words.plain(training_finding(log, best))
-    body = _plot(loss_figure(log, best), "loss") if len(log) else ""
-    return _section("Loss while it was fine-tuned", body, text), bool(body)
+    text = words.plain(training.training_finding(log, best))
+    body = _plot(training.loss_figure(log, best), "loss") if len(log) else ""
+    made = [(_section("Loss while it was trained", body, text), bool(body))]
+    if training.has_adversaries(log):
+        known = run.has("checkpoints") and "moment" not in run.manifest["spec"].get("adversary", [])
+        classes = run.read("checkpoints", ["attribute", "n_classes"]).drop_duplicates() if known else pd.DataFrame()
+        guess = training.guessing(classes["n_classes"].tolist()) if known else None
+        said = words.plain(training.adversary_finding(log, guess))
+        made.append(
+            (_section("Adversaries in the loop", _plot(training.adversary_figure(log, guess), "adv"), said), True)
+        )
+        said = words.plain(training.gradients_finding(log))
+        made.append((_section("The two gradients", _plot(training.gradients_figure(log), "gradients"), said), True))
+    return made
 
 
 def _sweep(run: Run) -> list[tuple[str, bool]]:

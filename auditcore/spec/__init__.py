@@ -164,7 +164,7 @@ def dump_spec(spec: AnySpec) -> dict[str, Any]:
 def _explain(error: ValidationError, where: str, cls: type[BaseModel]) -> str:
     first = error.errors()[0]
     # The discriminator's tag stands first in the location.
-    path = [str(part) for part in first["loc"] if part not in KINDS or part == first["loc"][-1]]
+    path = [str(part) for part in (first["loc"][1:] if first["loc"][:1] and first["loc"][0] in KINDS else first["loc"])]
     if first["type"] == "extra_forbidden":
         fields = _fields_at(cls, path[:-1])
         inside = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
@@ -173,7 +173,8 @@ def _explain(error: ValidationError, where: str, cls: type[BaseModel]) -> str:
         message = f"'{'.'.join(path)}' is missing."
     else:
         got = first.get("input")
-        message = f"{'.'.join(path) or 'spec'}: {first['msg'].removeprefix('Value error, ')}"
+        place = f"{'.'.join(path)}: " if path else ""
+        message = place + first["msg"].removeprefix("Value error, ")
         if not first["type"].startswith("value_error") and isinstance(got, (str, int, float, bool)):
             message += f" (got {got!r})"
     more = error.error_count() - 1
