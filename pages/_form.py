@@ -33,7 +33,7 @@ ABOUT = {
 }
 NONE = ""  # option of a role that is not mapped
 _SHOWN_ROLES = {
-    "vectors": ("text", "label", "group", "split", "id"),
+    "vectors": ("text", "label", "target", "group", "split", "id"),
     "membership": ("text", "target", "messages", "member", "group", "id"),
     "finetune": ("text", "target", "messages", "member", "split", "group", "id"),
     "surfacelora": ("text", "target", "label", "split", "group", "member", "id"),

@@ -29,10 +29,11 @@ def _vectors_options(given: bool) -> dict[str, Any]:
         probes = many("Attackers", PROBES, ["linear", "mlp"], "setup_probes")
     with right:
         budget = budget_box("setup_budget")
-    tried = {name: text for name, text in DEFENCES.items() if name != "none"}
+    # A directive changes what a model reads: vectors from a file know none.
+    tried = {name: text for name, text in DEFENCES.items() if name not in ("none", *(["prompt"] if given else []))}
     defences = many("Defences to try as well", tried, [], "setup_defences")
     if defences:
-        ui.quiet("Subjects of defence_fit are set aside for them; every attacker is fitted anew behind each.")
+        ui.quiet("Subjects are set aside to fit them on (defence_fit); every attacker is fitted anew behind each.")
     with st.expander("More options"):
         a, b, c = st.columns(3)
         with a:
@@ -41,6 +42,7 @@ def _vectors_options(given: bool) -> dict[str, Any]:
             permutations = whole("Permutations of the null band", 199, 19, "setup_permutations")
         with c:
             n_boot = whole("Bootstrap resamples", 2000, 100, "setup_boot")
+        written = 0 if given else whole("Summaries to write and read (0: none)", 0, 0, "setup_generate")
         if "last_k_mean" in exported.get("artifacts", []):
             exported["last_k"] = whole("Tokens in last_k_mean", 8, 1, "setup_last_k")
         common = shared()
@@ -52,6 +54,7 @@ def _vectors_options(given: bool) -> dict[str, Any]:
         "permutations": permutations,
         "n_boot": n_boot,
     }
+    chosen |= {"generate": {"rows": written}} if written else {}
     return {**chosen, "seeds": numbers(seeds), **common}
 
 

@@ -18,7 +18,7 @@ def draw(raw: dict[str, Any]) -> None:
     """Class balance by split, lengths, words that tell classes apart; drawn when asked for."""
     roles = raw["data"]["roles"]
     main = next((role for role in ("prompt", "text") if role in roles), None)
-    if main is None or not ({"label", "member"} & roles.keys()):
+    if not ({"label", "member"} & roles.keys()) or "messages" in roles:
         return
     ui.section("The data before the audit")
     if not st.toggle(
@@ -26,7 +26,7 @@ def draw(raw: dict[str, Any]) -> None:
         help="Reads all rows once, here on this machine; nothing is kept.",
     ):  # fmt: skip
         return
-    template = raw.get("template") or "{" + main + "}"
+    template = (raw.get("template") or f"{{{main}}}") if main else None
     try:
         source = (raw.get("model") or {}).get("source") or ""
         found = _portrait(raw["data"], data.file_version(raw["data"]["path"]), template, source)
@@ -53,6 +53,8 @@ def draw(raw: dict[str, Any]) -> None:
         ui.chart_title("How long the rows are", caption)
         if len(found.lengths):
             ui.chart(figures.length_figure(found.lengths, found.unit, limit), "setup_lengths", words.plain(caption))
+    if template is None:
+        return
     mine = found.words[found.words["attribute"] == attribute]
     ui.chart_title("Words that tell classes apart", told.words_sentence(mine, attribute, found.compared[attribute]))
     if ui.hide_text():
@@ -69,7 +71,7 @@ def draw(raw: dict[str, Any]) -> None:
 
 
 @st.cache_data(show_spinner="Reading all rows ...", max_entries=10)
-def _portrait(raw: dict[str, Any], version: str, template: str, source: str) -> Any:
+def _portrait(raw: dict[str, Any], version: str, template: str | None, source: str) -> Any:
     from auditcore.datasets.portrait import portrait
     from auditcore.lm.sources import tokenizer_file
 

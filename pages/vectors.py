@@ -88,6 +88,8 @@ def _draw(run: Run, metrics: pd.DataFrame, step: int | None = None) -> None:
     st.html(token_figures.style())
     rows = _attackers(metrics, choice)
     power_place = _compare(rows, choice, spec)
+    if (metrics["defence"] != findings.baseline(metrics)).any():
+        ui.page_link("defences.py", "What each defence leaves of it, and what it costs", run.id)
     _vectors_one.draw(run, rows, choice.attribute, choice.artifact, choice.layer, choice.split, step)
     _notes.draw(run)
     with power_place:

@@ -60,10 +60,11 @@ def _triples(rows: pd.DataFrame) -> list[tuple[str, float, float]]:
     return list(zip(rows["word"], rows["share"], rows["share_rest"], strict=True))
 
 
-def portrait(data: DataSpec, template: str, tokenizer_file: Path | None = None) -> Portrait:
+def portrait(data: DataSpec, template: str | None, tokenizer_file: Path | None = None) -> Portrait:
     """Read the rows and count. The label, or else the member role, is what words are compared by.
 
-    tokenizer_file: lengths are in tokens with it, in words without. Raises DatasetError like the audit would.
+    template: None for rows without a text: classes and splits are counted then. tokenizer_file: lengths are in tokens
+    with it, in words without. Raises DatasetError like the audit would.
     """
     dataset = load_dataset(data, template)
     frame = dataset.frame.assign(split=dataset.frame["split"].astype("object").fillna(NO_SPLIT))
@@ -71,7 +72,9 @@ def portrait(data: DataSpec, template: str, tokenizer_file: Path | None = None) 
     if not attributes and frame["member"].notna().any():
         frame = frame.assign(member=frame["member"].map({True: "member", False: "non-member"}).astype("object"))
         attributes = ["member"]
-    lengths = sampled_lengths(plan_columns(data, template), template, len(frame), tokenizer_file)
+    lengths = np.zeros(0, dtype=np.int64)
+    if template is not None:
+        lengths = sampled_lengths(plan_columns(data, template), template, len(frame), tokenizer_file)
     held = _words_of_subjects(dataset, frame)
     words, compared, notes = [], {}, []
     for attribute in attributes:

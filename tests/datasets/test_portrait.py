@@ -110,3 +110,10 @@ def test_the_command_line_shows_it(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "words that tell classes apart" in out
     assert "sex F: pregnancy (100%, 0% elsewhere)" in out
+
+
+def test_rows_without_a_text_have_classes_and_splits(tmp_path):
+    found = portrait(DataSpec(path=_file(tmp_path), roles={"label": "sex", "group": "who"}), None)
+    assert found.balance["subjects"].tolist() == [60, 60]
+    assert found.words.empty
+    assert len(found.lengths) == 0

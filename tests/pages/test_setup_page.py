@@ -354,3 +354,15 @@ def test_adapters_are_named_by_their_folder(open_page, notes: Path, started: lis
     assert spec.checkpoints.base == "smollm2-135m"
     assert spec.model.source == "smollm2-135m"
     assert (spec.rouge_rows, spec.seeds) == (200, [0, 1, 2])
+
+
+def test_defences_and_summaries_stand_in_the_spec(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows)
+    app.get_by_key("setup_defences").set_value(["prompt", "leace"])
+    app.get_by_key("setup_generate").set_value(40)
+    app.run()
+    assert not app.exception, app.exception
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert started[-1].defences == ["none", "prompt", "leace"]
+    assert started[-1].generate.rows == 40
