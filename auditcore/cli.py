@@ -266,7 +266,7 @@ def _show_run(run: store.Run) -> None:
 
 def _findings(run: store.Run) -> list[Sentence]:
     """What was found, and which rates so few non-members cannot show."""
-    found = [summary.finding(run)]
+    found = [summary.finding(run), *summary.giveaway_sentences(run)]
     if run.kind == "membership" and run.has("attack_metrics"):
         found += findings.unresolved_notes(run.read("attack_metrics"))
     if (counted := summary.subjects(run)) is not None:

@@ -127,6 +127,16 @@ def _behind(metrics: pd.DataFrame, row: dict) -> list[str]:
     return [f"behind {best['defence']}: {words.percent(best['accuracy'])}, {best['verdict']}"]
 
 
+def giveaway_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
+    """Who is given away with near certainty although the average is not over the budget; [] when nobody is."""
+    if run.kind != "vectors" or not run.has("probe_metrics"):
+        return []
+    metrics = read(run, "probe_metrics")
+    split = next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+    sentence = findings.giveaway_sentence(metrics, split)
+    return [sentence] if sentence else []
+
+
 def finding(run: Run, read: Read = read_table) -> Sentence:
     """What a run found, in one sentence; empty when it has no result yet."""
     if run.kind == "membership" and run.has("attack_metrics"):

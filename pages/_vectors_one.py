@@ -179,6 +179,7 @@ def _facts(run: Run, best: pd.Series) -> None:
         ("classes", words.count(best["n_classes"])),
         ("seeds", ", ".join(str(s) for s in spec.get("seeds") or [])),
         ("V-information", f"{words.number(best['v_information_bits'], 2)} bits"),
+        ("code length of the labels", findings.code_length_words(best)),
         ("p against chance", f"{words.number(best['p_value'], 3)} (labels permuted by subject)"),
         ("probe converged", "yes" if best["converged"] else "no: read with care"),
         ("model", words.shorten(model, 40)),

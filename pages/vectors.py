@@ -78,6 +78,9 @@ def _draw(run: Run, metrics: pd.DataFrame, step: int | None = None) -> None:
         ui.run_warnings(run)
         if run.has("verdicts"):
             _verdict(ui.read(run, "verdicts"), choice)
+        hidden = findings.giveaway_sentence(metrics, choice.split, choice.attribute)
+        if hidden:
+            ui.notice("warning", hidden)
         if choice.split != "bal_test" and step is not None:
             ui.quiet(f"Of this checkpoint bal_val is known, which chooses. {SEALED}")
             ui.page_link("frontier.py", "All checkpoints of this run", run.id)

@@ -162,6 +162,13 @@ def _probe_metrics(
             numbers = _gap_columns(accuracy, k, n, rng, seed is None)
             sure = {name: round(numbers["confident_share"] * (0.5 + i / k), 6) for i, name in enumerate(recipe.classes)}
             extra = {"confident_precision": 0.93, "confident_by_class": json.dumps(sure), "settings": "{}"}
+            share = numbers["confident_share"]
+            extra |= {
+                "confident_low": 0.7 * share,
+                "confident_high": 1.4 * share,
+                "confident_p": 1e-9 if share else 1.0,
+            }
+            extra |= {"mdl_bits": 0.9 * np.log2(k), "mdl_compression": 1 / 0.9} if seed is None else {}
             rows.append({**base, "seed": seed, **sizes, **numbers, **extra})
     return pd.DataFrame(rows).astype({"seed": "Int32", "layer": "int32"})
 

@@ -7,6 +7,7 @@ Names that come from the user (attributes, classes, columns) stand in it as writ
 import pandas as pd
 
 from auditcore.claims import claim
+from auditcore.findings.attackers import code_length_words, giveaway_sentence, giveaways
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, score_number, share
 from auditcore.findings.compare import comparison_finding
 from auditcore.findings.costs import attack_costs
@@ -57,6 +58,7 @@ __all__ = [
     "called",
     "checkpoints_finding",
     "claim",
+    "code_length_words",
     "comparison_finding",
     "confident_by_class",
     "confident_sentence",
@@ -65,6 +67,8 @@ __all__ = [
     "finest_fpr",
     "finest_rate",
     "gap_sentence",
+    "giveaway_sentence",
+    "giveaways",
     "matched_finding",
     "membership_finding",
     "no_difference",

@@ -148,7 +148,11 @@ def confident_sentence(row: Any) -> list[str]:
     named = Strong(f"{percent(row['confident_share'])} of subjects")
     right = row.get("confident_precision")
     realised = f" (on these subjects it was {percent(right, 0)})" if known(right) else ""
-    rule = f" are named with a calibrated precision of at least 0.9{realised}: an average can hide such giveaways."
+    spread = percent_interval(row.get("confident_low"), row.get("confident_high"))
+    spread = f" ({spread}, 95 % interval)" if known(row.get("confident_low")) else ""
+    rule = (
+        f"{spread} are named with a calibrated precision of at least 0.9{realised}: an average can hide such giveaways."
+    )
     return [named, rule]
 
 

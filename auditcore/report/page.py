@@ -63,6 +63,7 @@ def _head(run: Run, name: str) -> str:
     state = f"finished {finished}" if run.status == "done" else f"{run.status}, not finished"
     lead = f'<p class="lead">{sentence_html(finding)}</p>' if finding else ""
     kind = _TITLES.get(run.kind, run.kind)
+    lead += "".join(f'<div class="warning">{sentence_html(s)}</div>' for s in summary.giveaway_sentences(run))
     return f'<p class="quiet">{escape(kind)} · {escape(state)}</p><h1>{isolated(name)}</h1>{lead}'
 
 

@@ -106,10 +106,11 @@ def probes(metrics: pd.DataFrame) -> str:
         ]
         cells += [words.percent(row["chance"]), words.percent(row["null_p95"]), words.number(row["gap"])]
         cells += [words.number(row["p_value"]), words.number(row["v_information_bits"], 2)]
+        cells += [words.number(row.get("mdl_bits"), 2)]
         cells += [words.percent(row["confident_share"]), "yes" if bool(row["converged"]) else "no"]
         rows.append(_row(names, cells))
     head = ("attribute", "artifact", "probe", "accuracy (95 % interval)", "chance", "null, 95th percentile")
-    more = ("LeakageGap", "p", "V-information, bits", "named with certainty", "converged")
+    more = ("LeakageGap", "p", "V-information, bits", "code length, bits a row", "named with certainty", "converged")
     return _table("Probes on the test split", (*head, *more), rows)
 
 

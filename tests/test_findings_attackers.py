@@ -1,0 +1,61 @@
+"""Words on giveaways and code lengths: said when an average hides them, and only when guessing cannot explain them."""
+
+import numpy as np
+import pandas as pd
+
+from auditcore import cli, findings, summary
+from auditcore.report.page import html_report
+from auditcore.words import plain
+from tests.fake_runs import vectors_run
+
+ROW = {
+    "attribute": "race", "artifact": "lasttok", "layer": 3, "defence": "none", "probe": "mlp", "seed": pd.NA,
+    "split": "bal_test", "verdict": "within budget", "confident_share": 0.021, "confident_low": 0.017,
+    "confident_high": 0.028, "confident_precision": 0.94, "confident_p": 1e-12,
+}  # fmt: skip
+
+
+def rows(*changes: dict) -> pd.DataFrame:
+    return pd.DataFrame([{**ROW, **change} for change in changes])
+
+
+def test_giveaways_behind_an_average_within_budget_are_said_with_their_interval():
+    text = plain(findings.giveaway_sentence(rows({}, {"probe": "linear", "confident_share": 0.0, "confident_p": 1.0})))
+    assert text == (
+        "An average that is not over the budget hides certain giveaways: 2.1\u202f% of subjects (1.7 to 2.8\u202f%, "
+        "95 % interval) have their race named with near certainty from lasttok by mlp, 94\u202f% of them rightly."
+    )
+
+
+def test_what_guessing_explains_or_an_open_leak_shows_anyway_is_not_said():
+    assert findings.giveaway_sentence(rows({"confident_p": 0.03}, {"probe": "knn", "confident_p": 0.2})) == []
+    assert findings.giveaway_sentence(rows({"verdict": "over budget"})) == []
+    assert findings.giveaway_sentence(rows({"seed": 1})) == []
+    assert findings.giveaway_sentence(rows({}), attribute="sex") == []
+    assert findings.giveaway_sentence(rows({}).drop(columns=["confident_p"])) == []  # an older run
+    assert findings.giveaway_sentence(rows({"split": "bal_val"})) == []
+
+
+def test_several_attackers_are_counted():
+    found = plain(findings.giveaway_sentence(rows({}, {"probe": "knn", "confident_share": 0.03}, {"probe": "gbt"})))
+    assert "by knn" in found
+    assert "2 more attackers" in found
+
+
+def test_code_length_in_words():
+    assert findings.code_length_words({"mdl_bits": 1.5, "mdl_compression": 4 / 3}) == "1.50 bits a row, 2.00 uncoded"
+    assert findings.code_length_words({"mdl_bits": np.nan, "mdl_compression": np.nan}) == "not measured"
+    assert findings.code_length_words({}) == "not measured"
+
+
+def test_page_command_line_and_report_all_say_it(tmp_path, capsys):
+    run = vectors_run(tmp_path / "run", rows=400, gap=0.3)
+    metrics = run.read("probe_metrics")
+    run.write(
+        "probe_metrics", metrics.assign(verdict=metrics["verdict"].where(metrics["verdict"].isna(), "not resolved"))
+    )
+    sentence = plain(summary.giveaway_sentences(run)[0])
+    assert cli.main(["show", str(run.path)]) == 0
+    assert sentence in capsys.readouterr().out
+    assert "hides certain giveaways" in html_report(run)
+    assert "code length, bits a row" in html_report(run)
