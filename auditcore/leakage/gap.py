@@ -16,20 +16,24 @@ import pandas as pd
 from auditcore.errors import SpecError, did_you_mean
 from auditcore.leakage.cells import make_cell
 from auditcore.leakage.folds import default_jobs, one_thread
-from auditcore.leakage.judge import Judged, log_probabilities
+from auditcore.leakage.judge import Judged, log_probabilities, surest_probabilities
+from auditcore.leakage.mdl import code_length
 from auditcore.leakage.permutation import null_accuracies
 from auditcore.leakage.probes import PROBES
 from auditcore.verdict import combine, holm, interval_verdict, point_rule
 
 # The tables' columns; the last ones of the first and the third go beyond what other tools may rely on: the one-sided
 # p-value of "the gap is at most the budget", realised precision and shares by class (JSON) of the confident inferences,
-# the settings chosen (JSON); and whether the point estimate alone would meet the budget.
+# the settings chosen (JSON), the 95 % interval of the confident share and the p-value of "those named so were guessed",
+# the online code length of the training labels in bits per row, and what they take uncoded over that; and whether the
+# point estimate alone would meet the budget.
 METRIC_COLUMNS = [
     *("attribute", "artifact", "layer", "defence", "probe", "seed", "split"),
     *("n_train", "n_eval", "n_subjects", "n_classes"),
     *("accuracy", "accuracy_low", "accuracy_high", "chance", "signed_gap", "signed_low90", "signed_high90", "gap"),
     *("null_mean", "null_p95", "p_value", "v_information_bits", "confident_share", "converged", "verdict"),
     *("p_over", "confident_precision", "confident_by_class", "settings"),
+    *("confident_low", "confident_high", "confident_p", "mdl_bits", "mdl_compression"),
 ]
 PREDICTION_COLUMNS = [
     *("example_id", "attribute", "artifact", "layer", "defence", "probe", "seed"),
@@ -98,13 +102,17 @@ def evaluate(
         tell(number + 1, total)
     if permutations:
         null = null_accuracies(cell, fits, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
+    length = code_length(train, memo[fits[0].form][1], fits[0], len(cell.classes), seeds[0])
     names = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
     log_p = {split: log_probabilities(fits, part, cell) for split, part in cell.evaluated.items()}
+    sure_p = {split: surest_probabilities(fits, part, cell, log_p[split]) for split, part in cell.evaluated.items()}
     ids = None if example_ids is None else [str(i) for i in example_ids]
     metrics, predictions = [], []
     for split in cell.evaluated:
-        judged = Judged(cell, split, log_p, fits, list(seeds), null.get(split), n_boot, budget, seed)
-        metrics += [{**names, **row} for row in judged.metric_rows()]
+        judged = Judged(cell, split, log_p, sure_p, fits, list(seeds), null.get(split), n_boot, budget, seed)
+        lines = judged.metric_rows()
+        lines[0] |= {"mdl_bits": length.bits, "mdl_compression": length.compression}
+        metrics += [{**names, **row} for row in lines]
         predictions.append(judged.predictions(names, ids))
     return ProbeResult(
         pd.DataFrame(metrics, columns=METRIC_COLUMNS).astype({"seed": "Int64"}),

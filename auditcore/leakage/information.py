@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.stats import beta
+from scipy.stats import beta, binom, norm
 
 from auditcore.leakage.folds import inner_folds, log_softmax, subjects_per_class
 
@@ -23,8 +23,11 @@ class Confident:
     """Confident inferences of one evaluation set. Shares are of subjects."""
 
     share: float
+    low: float  # 95 % interval of the share (Wilson)
+    high: float
     by_class: np.ndarray  # float64 [K], share of the subjects of each actual class
     precision: float  # realised on the reported subjects, NaN when none is named
+    p_guessed: float  # probability that guessing names as many of those subjects correctly, 1 when none is named
     threshold: float  # probability from which on the calibration subjects were named with precision 0.9; inf = none
 
 
@@ -51,29 +54,45 @@ def confident(
     log_p: np.ndarray,
     codes: np.ndarray,
     groups: np.ndarray,
-    calibration: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    calibration: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
 ) -> Confident:
     """Count subjects named with calibrated precision >= 0.9.
 
     A subject's probabilities are the mean over its rows. The threshold is the lowest probability above which the
     calibration subjects were named with precision >= 0.9 (median of the posterior under a flat prior, at least 10
-    subjects). calibration: (log_p, codes, groups) of other subjects, or None for halves, each serving the other.
+    subjects). Each half of the subjects is calibrated on the other half, and on `calibration`, (log_p, codes, groups)
+    of further subjects, where there are any: giveaways in 2 % of the rows are too few to be seen in a small split.
     """
     p, actual, subjects = _by_subject(log_p, codes, groups)
     named, sure = p.argmax(axis=1), p.max(axis=1)
+    right = named == actual
+    more_sure, more_right = np.zeros(0), np.zeros(0, dtype=bool)
     if calibration is not None:
         cp, cc, _ = _by_subject(*calibration)
-        threshold = _threshold(cp.max(axis=1), cp.argmax(axis=1) == cc)
-        above = sure >= threshold
-    else:
-        above, cuts = np.zeros(len(p), dtype=bool), []
-        for half in halves(actual, subjects):
-            cuts.append(_threshold(sure[~half], (named == actual)[~half]))
-            above[half] = sure[half] >= cuts[-1]
-        threshold = max(cuts)
+        more_sure, more_right = cp.max(axis=1), cp.argmax(axis=1) == cc
+    above, cuts = np.zeros(len(p), dtype=bool), []
+    for half in halves(actual, subjects):
+        cuts.append(_threshold(np.append(sure[~half], more_sure), np.append(right[~half], more_right)))
+        above[half] = sure[half] >= cuts[-1]
     by_class = np.array([above[actual == c].mean() if (actual == c).any() else np.nan for c in range(p.shape[1])])
-    precision = float((named == actual)[above].mean()) if above.any() else float("nan")
-    return Confident(float(above.mean()), by_class, precision, float(threshold))
+    hits, n = int(right[above].sum()), int(above.sum())
+    low, high = _wilson(n, len(p))
+    guessed = float(binom.sf(hits - 1, n, 1 / p.shape[1])) if n else 1.0
+    return Confident(n / len(p), low, high, by_class, hits / n if n else float("nan"), guessed, float(max(cuts)))
+
+
+def _wilson(hits: int, n: int) -> tuple[float, float]:
+    """95 % score interval of a share."""
+    z2 = norm.isf(0.025) ** 2 / n
+    centre, half = hits / n + z2 / 2, np.sqrt(hits / n * (1 - hits / n) * z2 + z2 * z2 / 4)
+    return float(max((centre - half) / (1 + z2), 0.0)), float(min((centre + half) / (1 + z2), 1.0))
+
+
+def confident_count(log_p: np.ndarray, codes: np.ndarray, groups: np.ndarray) -> int:
+    """Count subjects above the threshold found on themselves: to compare settings by, never to report."""
+    p, actual, _ = _by_subject(log_p, codes, groups)
+    sure = p.max(axis=1)
+    return int((sure >= _threshold(sure, p.argmax(axis=1) == actual)).sum())
 
 
 def halves(codes: np.ndarray, groups: np.ndarray) -> list[np.ndarray]:

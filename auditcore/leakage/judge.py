@@ -20,7 +20,19 @@ from auditcore.verdict import interval_verdict
 def log_probabilities(fits: Sequence[Fitted], part: Part, cell: Cell) -> list[np.ndarray]:
     """Return log-probabilities float64 [n, K] per fit, as if classes were balanced in training."""
     prior = log_prior(cell.train, len(cell.classes))
-    return [log_softmax(fit.logits(fit.transform(part.vectors)) - prior) for fit in fits]
+    features = {fit.form: fit.transform(part.vectors) for fit in fits}
+    return [log_softmax(fit.logits(features[fit.form]) - prior) for fit in fits]
+
+
+def surest_probabilities(
+    fits: Sequence[Fitted], part: Part, cell: Cell, plain: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """The same at the settings that are surest of most subjects; plain: what `log_probabilities` gave."""
+    prior = log_prior(cell.train, len(cell.classes))
+    return [
+        found if fit.surest is None else log_softmax(fit.surest(part.vectors) - prior)
+        for fit, found in zip(fits, plain, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,7 @@ class Judged:
     cell: Cell
     split: str
     log_p: dict[str, list[np.ndarray]]
+    sure_p: dict[str, list[np.ndarray]]
     fits: list[Fitted]
     seeds: list[int]
     null: np.ndarray | None
@@ -116,6 +129,9 @@ class Judged:
             "confident_precision": float(np.mean(precision)) if precision else np.nan,
             "confident_by_class": json.dumps(dict(zip(self.cell.classes, by_class.round(6).tolist(), strict=True))),
             "settings": json.dumps([fit.settings for fit in fits] if seed is None else fits[0].settings),
+            "confident_low": float(np.mean([s.low for s in sure])),
+            "confident_high": float(np.mean([s.high for s in sure])),
+            "confident_p": _together([s.p_guessed for s in sure]),
         }
 
     def _null_columns(self, accuracy: float) -> dict[str, float]:
@@ -130,11 +146,16 @@ class Judged:
 
     def _information(self, which: int) -> tuple[float, Confident]:
         """Bits and confident inferences of one seed; bal_test is calibrated on bal_val where there is one."""
-        part, log_p = self.part, self.log_p[self.split][which]
+        part, log_p, sure_p = self.part, self.log_p[self.split][which], self.sure_p[self.split][which]
         other = self.cell.evaluated.get("bal_val") if self.split == "bal_test" else None
         if other is None:
             bits = v_information_bits(log_p, part.codes, None, part.groups)
-            return bits, confident(log_p, part.codes, part.groups, None)
-        held = self.log_p["bal_val"][which]
+            return bits, confident(sure_p, part.codes, part.groups)
+        held, sure_held = self.log_p["bal_val"][which], self.sure_p["bal_val"][which]
         bits = v_information_bits(log_p, part.codes, (held, other.codes), part.groups)
-        return bits, confident(log_p, part.codes, part.groups, (held, other.codes, other.groups))
+        return bits, confident(sure_p, part.codes, part.groups, (sure_held, other.codes, other.groups))
+
+
+def _together(p_values: list[float]) -> float:
+    """One p-value of several that may depend on each other: twice the median (Rüschendorf 1982)."""
+    return p_values[0] if len(p_values) == 1 else min(1.0, 2 * float(np.median(p_values)))

@@ -99,13 +99,14 @@ def test_small_tests_resolve_nothing_and_power_said_so():
 @pytest.mark.parametrize("probe", ["linear", "mlp", "gbt", "knn"])
 def test_names_of_classes_and_order_of_rows_change_nothing(probe):
     vectors, labels, groups, rows = _data(4, 300, 0.5)
-    plain = _run((vectors, labels, groups, rows), probe).metrics
+    few = {"seeds": [0], "permutations": 3}
+    plain = _run((vectors, labels, groups, rows), probe, **few).metrics
     other_names = {"north": "zz", "south": "aa", "east": "<b>"}
-    renamed = _run((vectors, np.array([other_names[x] for x in labels]), groups, rows), probe).metrics
+    renamed = _run((vectors, np.array([other_names[x] for x in labels]), groups, rows), probe, **few).metrics
     order = np.random.default_rng(0).permutation(300)
     place = np.argsort(order)
     moved_rows = {split: place[at] for split, at in rows.items()}
-    moved = _run((vectors[order], labels[order], groups[order], moved_rows), probe).metrics
+    moved = _run((vectors[order], labels[order], groups[order], moved_rows), probe, **few).metrics
     numbers = [c for c in METRIC_COLUMNS if c not in ("settings", "confident_by_class")]
     pd.testing.assert_frame_equal(plain[numbers], renamed[numbers])
     pd.testing.assert_frame_equal(plain[numbers], moved[numbers])
@@ -168,3 +169,44 @@ def test_shared_refits_give_every_permutation_and_a_band_around_chance(probe, pe
     # The spread of an accuracy of 120 rows in three classes: 1.64 deviations above chance, give or take a half.
     assert 1 / 3 + 1.0 * np.sqrt(2 / 9 / 120) < row["null_p95"] < 1 / 3 + 2.4 * np.sqrt(2 / 9 / 120)
     assert 1 / (permutations + 1) <= row["p_value"] <= 1
+
+
+def _giveaways(n: int, share: float):
+    """Five classes that nothing tells apart, but for a share of the subjects, whose vectors name theirs for sure."""
+    rng = np.random.default_rng(1)
+    codes = np.arange(n) % 5
+    vectors = rng.normal(size=(n, 12)).astype(np.float32)
+    given = rng.random(n) < share
+    vectors[given] += 8 * np.eye(12, dtype=np.float32)[codes[given]]
+    cut = [n // 2, n * 13 // 20]
+    rows = dict(zip(("bal_train", "bal_val", "bal_test"), np.split(np.arange(n), cut), strict=True))
+    return vectors, np.array(list("abcde"))[codes], np.array([f"s{i:06d}" for i in range(n)]), rows
+
+
+def test_giveaways_in_two_percent_of_the_rows_are_found_although_the_average_is_within_budget():
+    result = _run(_giveaways(40_000, 0.02), seeds=[0], permutations=0)
+    row = result.metrics.query("split == 'bal_test' and seed.isna()").iloc[0]
+    assert row["verdict"] == "within budget"
+    assert row["confident_share"] == pytest.approx(0.02, abs=0.005)
+    assert 0.015 < row["confident_low"] < row["confident_share"] < row["confident_high"] < 0.03
+    assert row["confident_precision"] > 0.85
+    assert row["confident_p"] < 1e-9
+    assert min(json.loads(row["confident_by_class"]).values()) > 0.01
+
+
+@pytest.mark.parametrize("probe", ["linear", "mlp", "gbt", "knn"])
+def test_every_attacker_finds_giveaways_that_its_most_accurate_setting_may_pass_over(probe):
+    result = _run(_giveaways(8000, 0.02), probe, seeds=[0], permutations=0)
+    row = result.metrics.query("split == 'bal_test' and seed.isna()").iloc[0]
+    assert row["confident_share"] == pytest.approx(0.02, abs=0.01)
+    assert row["confident_precision"] > 0.8
+    assert row["confident_p"] < 1e-6
+
+
+def test_code_length_stands_beside_the_accuracy():
+    found = [_run(_data(0, 720, signal), permutations=0).metrics for signal in (0.0, 2.0)]
+    free, leaky = (m.query("split == 'bal_test' and seed.isna()").iloc[0] for m in found)
+    assert free["mdl_bits"] == pytest.approx(np.log2(3), abs=0.1)
+    assert leaky["mdl_bits"] < 0.8 * free["mdl_bits"]
+    assert leaky["mdl_compression"] == pytest.approx(np.log2(3) / leaky["mdl_bits"])
+    assert found[0].loc[found[0]["seed"].notna(), "mdl_bits"].isna().all()
