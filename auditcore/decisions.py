@@ -97,6 +97,11 @@ class Frontier:
         """Base model and utility-only LoRA, per attribute, artifact and layer."""
         return frontier.anchors(self.points)
 
+    def known(self, **computed: Any) -> "Frontier":
+        """Take over what was computed from the same tables before: any of points, candidates, anchors."""
+        self.__dict__.update(computed)
+        return self
+
     @property
     def at(self) -> dict[str, Any] | None:
         """The chosen checkpoint, else the nearest: the row that a picture marks."""
@@ -104,12 +109,13 @@ class Frontier:
 
     def point(self, run_id: str, step: int, attribute: str, artifact: str) -> dict[str, Any] | None:
         """One checkpoint on one artifact, as a row of `points`; None when it was not measured."""
-        rows = self.points
-        mine = rows[
-            (rows["run_id"] == run_id) & (rows["step"] == step) & (rows["attribute"] == attribute)
-            & (rows["artifact"] == artifact)
-        ]  # fmt: skip
-        return {str(k): v for k, v in mine.iloc[0].to_dict().items()} if len(mine) else None
+        return self._by_place.get((run_id, step, attribute, artifact))
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int, str, str], dict[str, Any]]:
+        rows = [{str(k): v for k, v in row.items()} for row in self.points.to_dict("records")]
+        keys = [(str(r["run_id"]), int(r["step"]), str(r["attribute"]), str(r["artifact"])) for r in rows]
+        return dict(zip(reversed(keys), reversed(rows), strict=True))  # of several layers, the first
 
     def artifacts(self) -> list[str]:
         """Artifacts in the order to show them: declared first, then as the spec names them."""

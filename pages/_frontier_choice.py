@@ -3,10 +3,14 @@
 Shared by the pages Checkpoint frontier and Review meeting, so that a link leads from one to the other.
 """
 
+from pathlib import Path
+from typing import Any
+
 import streamlit as st
 
 from auditcore import decisions, records, store, words
 from auditcore.decisions import Frontier
+from auditcore.frontier import Declaration
 from auditcore.store import Run
 from pages import _ui as ui
 
@@ -59,6 +63,20 @@ def names(runs: list[Run]) -> dict[str, str]:
     unique = len(set(shown.values())) == len(shown) and None not in shown.values()
     full = {r.id: words.shorten(str(r.manifest["spec"].get("name") or r.id), 30) for r in runs}
     return {i: (f"λ {value:g}" if unique else full[i]) for i, value in shown.items()}
+
+
+def view(runs: list[Run], declaration: Declaration) -> Frontier:
+    """The checkpoints of these runs under a declaration; what takes time is computed once per state of their tables."""
+    places = tuple(str(r.path) for r in runs)
+    versions = tuple(r.version("checkpoints") for r in runs)
+    computed = _computed(places, versions, declaration.record())
+    return decisions.view(runs, declaration, ui.read).known(**computed)
+
+
+@st.cache_data(show_spinner=False, max_entries=30)
+def _computed(places: tuple[str, ...], versions: tuple[str, ...], declaration: dict[str, Any]) -> dict[str, Any]:
+    seen = decisions.view([Run(Path(p)) for p in places], Declaration.read(declaration), ui.read)
+    return {"points": seen.points, "candidates": seen.candidates, "anchors": seen.anchors}
 
 
 def checkpoints(seen: Frontier) -> list[tuple[str, int]]:

@@ -9,6 +9,7 @@ from auditcore.decisions import Frontier
 from auditcore.findings import frontier as say
 from auditcore.frontier import Declaration
 from auditcore.store import Run
+from pages import _frontier_choice as choice
 from pages import _ui as ui
 
 WHO_KEY = "who"  # how the reader calls themselves, kept for the session
@@ -80,7 +81,7 @@ def _form(run: Run, start: Declaration, others: list[Run], names: dict[str, str]
         attributes=tuple(chosen),
     )  # fmt: skip
     with ui.guard():
-        preview = decisions.view([run, *others], declaration, ui.read)
+        preview = choice.view([run, *others], declaration)
         at = preview.at
         which = names[at["run_id"]] if at is not None and others else ""
         ui.text(say.selection_sentence(preview.selection, declaration, which))

@@ -12,6 +12,12 @@ from auditcore.words import escape, isolated
 from pages import _ui as ui
 
 EVERY = 1.5  # seconds between looks
+PAGES = {
+    "vectors": "vectors.py",
+    "membership": "membership.py",
+    "surfacelora": "frontier.py",
+    "frontier": "frontier.py",
+}
 WATCHED_KEY = "_watched_runs"
 
 
@@ -123,7 +129,7 @@ def _announce_one(run: Run) -> None:
             "error" if status == "failed" else "warning", message or f"It was {status}.", f"{words.shorten(name)}:"
         )
     with st.container(horizontal=True, vertical_alignment="center"):
-        page = {"vectors": "vectors.py", "membership": "membership.py"}.get(run.kind, "runs.py")
+        page = PAGES.get(run.kind, "runs.py")
         ui.page_link(page if status == "done" else "runs.py", "Open it", run.id)
         if st.button("Dismiss", key=f"dismiss_{run.id}", type="tertiary"):
             st.session_state["_finished_runs"].remove(run.id)

@@ -57,7 +57,7 @@ def _draw(run: Run) -> None:
     st.html(token_figures.style())
     head = st.container()
     others, attribute = choice.runs_and_label(run)
-    seen = decisions.view([run, *others], decisions.declared(run), ui.read)
+    seen = choice.view([run, *others], decisions.declared(run))
     names = choice.names([run, *others])
     with head:
         _head(run, seen, attribute, names)

@@ -42,7 +42,7 @@ def _draw(run: Run) -> None:
     st.html(token_figures.style())
     head = st.container()
     others, attribute = choice.runs_and_label(run)
-    seen = decisions.view([run, *others], decisions.declared(run), ui.read)
+    seen = choice.view([run, *others], decisions.declared(run))
     of_runs = choice.names([run, *others])
     chosen = _candidates(run, seen, of_runs)
     with head:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from auditcore import store, summary, verdict, words
+from auditcore import decisions, store, summary, verdict, words
 from auditcore.errors import AuditError
 from auditcore.report import FORMATS
 from auditcore.store import Run
@@ -116,15 +116,32 @@ def _chosen(run: Run, judged: str) -> None:
         page = {"vectors": "vectors.py", "membership": "membership.py", "sweep": "membership.py"}.get(run.kind)
         if page:
             ui.page_link(page, f"Open as {kind.lower()}", run.id)
+        if run.kind in decisions.KINDS:
+            ui.page_link("frontier.py", "Open the frontier", run.id)
+            ui.page_link("review.py", "Open the review meeting", run.id)
     left, right = st.columns([1.6, 1], gap="large")
     with left:
         _training(run)
+        _records(run)
         _claim(run)
         _verdict_lines(run)
         _details(run)
     with right:
         _export(run)
         _change(run)
+
+
+def _records(run: Run) -> None:
+    """What was declared, locked, revealed, voted and decided."""
+    lines = summary.record_lines(run)
+    if not lines:
+        return
+    ui.chart_title("What was declared and decided", "Only ever added to.")
+    items = "".join(
+        f'<li><span class="ac-quiet">{words.escape(time)}</span> {words.sentence_html(sentence)}</li>'
+        for time, sentence in lines
+    )
+    ui.html(f'<ol class="ac-list">{items}</ol>')
 
 
 def _training(run: Run) -> None:

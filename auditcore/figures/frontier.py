@@ -41,11 +41,11 @@ def ranges(points: pd.DataFrame, budget: float) -> tuple[Range, Range]:
     gaps, uses = gaps[np.isfinite(gaps)], uses[np.isfinite(uses)]
     if not len(uses):
         uses = np.array([0.0, 1.0])
-    return _padded(float(gaps.min()), float(gaps.max()), 0.05), _padded(float(uses.min()), float(uses.max()), 0.09)
+    return _padded(float(gaps.min()), float(gaps.max()), 0.05), _padded(float(uses.min()), float(uses.max()), 0.09, 5.0)
 
 
-def _padded(low: float, high: float, share: float) -> Range:
-    width = max(high - low, 1e-3)
+def _padded(low: float, high: float, share: float, least: float = 0.02) -> Range:
+    width = max(high - low, least)
     return low - share * width, high + share * width
 
 
@@ -131,7 +131,9 @@ def _path(fig: Canvas, rows: pd.DataFrame, hue: str, sign: str, joined: bool) ->
 def _custom(rows: pd.DataFrame) -> list[list[Any]]:
     low, high = _ends(rows)
     made = []
-    for row, a, b in zip(rows.to_dict("records"), low, high, strict=True):
+    wanted = ["run_id", "step", "checkpoint", "lambda", "probe", "signed_gap", "rougeL", "rougeL_low", "rougeL_high"]
+    few = rows[[c for c in wanted if c in rows]]
+    for row, a, b in zip(few.to_dict("records"), low, high, strict=True):
         name = escape(shorten(checkpoint_name(row), 40))
         strength = f"λ {float(row['lambda']):.3g}, " if known(row["lambda"]) else ""
         gap = f"{signed(row['signed_gap'])} (95 % {signed(a)} to {signed(b)}), {escape(row['probe'])}"

@@ -133,7 +133,7 @@ def rebound_sentence(found: Rebound | None, artifact: str) -> list[str]:
             f" by {signed(found.rise)} ({spread}), highest at step {found.peak_step}.",
         ]
     if found.rise == found.low == found.high == 0:
-        return [f"{artifact}: lowest at its last checkpoint; nothing came back."]
+        return [f"{artifact}: lowest at step {found.best_step}; nothing came back after it."]
     return [f"{artifact}: no rebound shown after step {found.best_step} ({signed(found.rise)}, {spread})."]
 
 

@@ -84,7 +84,7 @@ def test_sentences_name_the_choice_the_interval_and_what_is_missing() -> None:
     assert "2 checkpoints left out" in "".join(say.selection_sentence(nothing, declaration))
     assert "too few" in "".join(say.rebound_sentence(None, "lasttok"))
     last = Rebound(100, 100, 0.0, 0.0, 0.0, 500, ((100, 100), (100, 100)))
-    assert "nothing came back" in "".join(say.rebound_sentence(last, "lasttok"))
+    assert "nothing came back after it" in "".join(say.rebound_sentence(last, "lasttok"))
     at = {"run_id": "r", "step": 50, "gap": 0.01, "upper": 0.03, "rougeL": 50.0}
     cell = {"artifact": "lasttok", "attribute": "race", "accuracy": 0.21, "chance": 0.2}
     assert "1.0 below utility-only LoRA" in "".join(
