@@ -1,4 +1,4 @@
-"""Passes that the user is told are those of the spec; the README names every attack with its default cost."""
+"""Passes that the user is told are those of the spec; docs/audits.md names every attack with its default cost."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from auditcore.findings import attack_costs
 from auditcore.membership.cost import as_dicts, cost, costs
 from auditcore.spec import ATTACKS, dump_spec, parse_spec
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+AUDITS = Path(__file__).resolve().parents[2] / "docs" / "audits.md"
 
 
 def spec(**changes):
@@ -43,7 +43,7 @@ def test_a_run_of_an_earlier_version_is_shown_without_costs():
 
 @pytest.mark.parametrize("attack", list(ATTACKS))
 def test_the_readme_says_what_an_attack_costs(attack):
-    (line,) = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{attack}` |")]
+    (line,) = [line for line in AUDITS.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{attack}` |")]
     _, _, paper, _, passes, _ = (cell.strip() for cell in line.split("|"))
     found = cost(attack, spec())
     assert paper == found.paper
