@@ -3,7 +3,8 @@
 Model code is imported inside functions only.
 """
 
-from auditcore.jobs.plan import Plan, plan
+from auditcore.jobs.estimate import Plan
+from auditcore.jobs.plan import plan
 from auditcore.jobs.queue import cancel, prepare_resume, queue, require_unchanged, resume, submit
 from auditcore.jobs.worker import execute
 

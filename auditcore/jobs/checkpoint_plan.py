@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from auditcore.jobs.context import readable
-from auditcore.jobs.plan import Plan, power_of, sample
+from auditcore.jobs.estimate import Plan
+from auditcore.jobs.plan import power_of, sample
 from auditcore.spec import FrontierSpec, SurfaceLoraSpec
 
 TEST = "bal_test"

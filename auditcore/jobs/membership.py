@@ -9,7 +9,7 @@ import pandas as pd
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, evidence, neighbours, references, self_prompt, shadows
 from auditcore.jobs.context import Context, OnProgress, shifted
-from auditcore.jobs.models import Models
+from auditcore.jobs.models import TOGETHER, Models
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import MembershipSpec
 
@@ -99,7 +99,7 @@ def collect(
             models.release_target()
         on_progress((number + 1) * n, len(passes) * n)
     if models.apart:
-        context.note("Target and reference do not fit into memory together: they were loaded one after the other.")
+        context.note(f"{TOGETHER}: they were loaded one after the other.")
     return found
 
 

@@ -6,8 +6,10 @@ An adapter and its base share one copy. Two models that do not fit into memory t
 from collections.abc import Callable
 from typing import Any
 
-from auditcore.errors import SpecError
+from auditcore.errors import ModelError, SpecError
 from auditcore.spec import MembershipSpec, ModelSpec
+
+TOGETHER = "Target and reference do not fit into memory together"
 
 
 class Models:
@@ -46,6 +48,25 @@ class Models:
         target, base = self.sources["target"], self.sources["base"]
         mine, theirs = load_tokenizer(target.source, target.base), load_tokenizer(base.source, base.base)
         same_tokenizers(mine, theirs, target.source, base.source)
+
+    def room(self) -> list[str]:
+        """What memory says of target and base, for a plan: that one does not fit, or not beside the other."""
+        from auditcore.lm import memory
+        from auditcore.lm.load import pick_device, shares_base
+
+        target, base = self.sources["target"], self.sources["base"]
+        device = pick_device(target.device)
+        try:
+            for one in (target, base):
+                memory.require_room(one, device)
+        except ModelError as error:
+            return [str(error)]
+        free = memory.free_bytes(device)
+        both = memory.needed_bytes(target) + memory.needed_bytes(base)
+        if free is None or both <= free or shares_base(target, base.source):
+            return []
+        sizes = f"about {both / 1e9:,.1f} GB, {free / 1e9:,.1f} GB are free on {device}"
+        return [f"{TOGETHER} ({sizes}): they will be loaded one after the other."]
 
     def get(self, which: str) -> Any:
         """The `lm.load.LM`. Raises ModelError when it cannot be loaded or does not fit into memory."""

@@ -3,15 +3,15 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from auditcore.errors import AuditError, RunError
-from auditcore.jobs.context import readable
 from auditcore.jobs.corpus import plain_data
+from auditcore.jobs.estimate import Plan
 from auditcore.spec import (
     AnySpec,
     FinetuneSpec,
@@ -25,55 +25,6 @@ from auditcore.spec import (
 )
 
 SAMPLE = 2000  # rows whose tokens are counted; more are scaled up
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Cost and power of a planned run. seconds and bytes are estimates."""
-
-    kind: str
-    rows: int
-    tokens: int
-    seconds: float
-    bytes: int
-    power: list[dict[str, Any]] = field(default_factory=list)
-    operating_points: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    attacks: list[dict[str, Any]] = field(default_factory=list)  # membership.cost: paper, access, passes, training
-
-    def to_text(self) -> str:
-        """The plan for a terminal."""
-        tokens = f", {self.tokens:,} tokens" if self.tokens else ""
-        lines = [
-            f"{self.rows:,} rows{tokens}; about {readable(self.seconds)} on this machine, "
-            f"about {self.bytes / 1e6:,.0f} MB of disk."
-        ]
-        for p in self.power:
-            lines.append(power_sentence(p))
-        for point in self.operating_points:
-            lines.append(operating_point_sentence(point))
-        lines += [attack["sentence"] for attack in self.attacks]
-        return "\n".join(lines + [f"Note: {note}" for note in self.notes])
-
-
-def power_sentence(power: dict[str, Any]) -> str:
-    """One attribute's power in words."""
-    gap = power["smallest_gap"]
-    smallest = (
-        "No gap could be shown reliably." if gap is None else f"The smallest gap this test can show is {gap:.3f}."
-    )
-    return (
-        f"{power['attribute']}: {power['n_subjects']:,} test subjects in {power['n_classes']} classes. "
-        f"If nothing leaks, 'within budget' at {power['budget']:g} is reached with probability {power['p_within']:.2f} "
-        f"({power['subjects_needed']:,} subjects give 0.80). "
-        f"{smallest}"
-    )
-
-
-def operating_point_sentence(point: dict[str, Any]) -> str:
-    """One false positive rate in words."""
-    words = "can be measured" if point["resolvable"] else f"cannot be measured: {point['needed']:,} are needed"
-    return f"TPR at {100 * point['target_fpr']:.6g} % FPR with {point['n_nonmember']:,} non-members {words}."
 
 
 def plan(spec: AnySpec, timeout: float = 180.0) -> Plan:
@@ -127,8 +78,14 @@ def plan_here(spec: AnySpec) -> Plan:
     weights = parameters(model.source, model.base) if model else 0
     forward = 2.0 * weights * tokens / _flops_per_second() if weights else 0.0
     if isinstance(spec, MembershipSpec):
-        from auditcore.jobs import work
+        from auditcore.jobs import self_prompt, work
+        from auditcore.jobs.models import Models
 
+        models = Models(spec)
+        models.check_tokenizers()
+        if work.writes(spec, needs(spec.attacks)):
+            self_prompt.ask(spec, models)
+        notes += models.room()
         member = dataset.frame["member"].astype("boolean")
         n_nonmember = int((~member).fillna(False).sum())
         trains = _reference_rows(spec, dataset.frame, member)

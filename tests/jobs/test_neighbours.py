@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from auditcore import jobs, store
-from auditcore.errors import AuditError, ModelError
+from auditcore.errors import AuditError, ModelError, SpecError
 from auditcore.jobs import neighbours
 from auditcore.jobs.classify import classify
 from auditcore.jobs.plan import plan_here
@@ -150,6 +150,29 @@ def test_different_tokenizers_are_refused_before_any_weights_are_read(home, pair
     monkeypatch.setattr(load, "load_model", lambda *a: pytest.fail("weights were read"))
     with pytest.raises(ModelError, match="use different tokenizers"):
         run_spec(membership_spec(home, (pair[0], other)))
+
+
+def test_the_plan_says_what_memory_allows(home, pair, monkeypatch) -> None:
+    spec = parse_spec(membership_spec(home, pair))
+    one = memory.needed_bytes(spec.model)
+    for free, words in ((4 * one, None), (1.5 * one, "loaded one after the other"), (one / 2, "of memory in float32")):
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: int(free))
+        notes = " ".join(plan_here(spec).notes)
+        assert ("memory" in notes) == (words is not None)
+        assert words is None or words in notes
+
+
+def test_the_plan_refuses_what_the_run_would_refuse(home, pair) -> None:
+    other = build_folder(home / "other", "llama", vocabulary=320)
+    with pytest.raises(ModelError, match="use different tokenizers"):
+        plan_here(parse_spec(membership_spec(home, (pair[0], other))))
+    alone = membership_spec(home, pair)
+    alone["model"] = {"source": alone["model"]["source"]}
+    with pytest.raises(SpecError, match=r"model\.reference is missing"):
+        plan_here(parse_spec(alone))
+    short = membership_spec(home, pair, attacks=["spv"], self_prompt={"new_tokens": 32})
+    with pytest.raises(SpecError, match="do not fit into max_length"):
+        plan_here(parse_spec(short))
 
 
 def test_an_adapter_and_its_base_stay_one_model(home, pair, monkeypatch) -> None:

@@ -1,0 +1,55 @@
+"""What a plan says. In: rows, tokens, seconds, bytes, power. Out: one object for pages; words for a terminal."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from auditcore.jobs.context import readable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cost and power of a planned run. seconds and bytes are estimates."""
+
+    kind: str
+    rows: int
+    tokens: int
+    seconds: float
+    bytes: int
+    power: list[dict[str, Any]] = field(default_factory=list)
+    operating_points: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    attacks: list[dict[str, Any]] = field(default_factory=list)  # membership.cost: paper, access, passes, training
+
+    def to_text(self) -> str:
+        """The plan for a terminal."""
+        tokens = f", {self.tokens:,} tokens" if self.tokens else ""
+        lines = [
+            f"{self.rows:,} rows{tokens}; about {readable(self.seconds)} on this machine, "
+            f"about {self.bytes / 1e6:,.0f} MB of disk."
+        ]
+        for p in self.power:
+            lines.append(power_sentence(p))
+        for point in self.operating_points:
+            lines.append(operating_point_sentence(point))
+        lines += [attack["sentence"] for attack in self.attacks]
+        return "\n".join(lines + [f"Note: {note}" for note in self.notes])
+
+
+def power_sentence(power: dict[str, Any]) -> str:
+    """One attribute's power in words."""
+    gap = power["smallest_gap"]
+    smallest = (
+        "No gap could be shown reliably." if gap is None else f"The smallest gap this test can show is {gap:.3f}."
+    )
+    return (
+        f"{power['attribute']}: {power['n_subjects']:,} test subjects in {power['n_classes']} classes. "
+        f"If nothing leaks, 'within budget' at {power['budget']:g} is reached with probability {power['p_within']:.2f} "
+        f"({power['subjects_needed']:,} subjects give 0.80). "
+        f"{smallest}"
+    )
+
+
+def operating_point_sentence(point: dict[str, Any]) -> str:
+    """One false positive rate in words."""
+    words = "can be measured" if point["resolvable"] else f"cannot be measured: {point['needed']:,} are needed"
+    return f"TPR at {100 * point['target_fpr']:.6g} % FPR with {point['n_nonmember']:,} non-members {words}."
