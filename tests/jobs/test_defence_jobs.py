@@ -151,7 +151,8 @@ def test_a_defence_that_was_killed_is_finished_by_resume(home, monkeypatch) -> N
 
 def test_the_plan_counts_every_defence(home) -> None:
     one, many = (plan_here(parse_spec(given_spec(home, defences=d))) for d in (["none"], ALL))
-    assert many.seconds > 4 * one.seconds
+    start = 15  # seconds that every plan grants to what is read and written around the fits
+    assert many.seconds - start > 4 * (one.seconds - start)
     assert many.rows > 0
 
 
