@@ -2,6 +2,7 @@
 # make test: the whole test suite; make test-fast: without real models and browser
 PYTHON ?= python3
 PORT ?= 8501
+WORKERS ?= 2
 BIN := .venv/bin
 
 .PHONY: run test test-fast lint format model clean
@@ -11,10 +12,10 @@ run: .venv/installed model
 
 test: .venv/installed-dev model lint
 	@$(BIN)/python -m tests.browser.which || true
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-fast: .venv/installed-dev
-	$(BIN)/python -m pytest -m "not slow and not browser"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not browser"
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
