@@ -132,10 +132,11 @@ def ask(spec: Any, models: Any, dataset: Any, encoded: Any, attacks: list[str]) 
     }
     if copies:
         made = neighbours.propose(spec, models, encoded, copies, None, keep=False)
-        neighbours.score(spec, models, "target", encoded, made, copies, None, keep=False)
+        altered = neighbours.in_words(encoded, made)
+        neighbours.score(spec, models, "target", altered, None, keep=False)
         # The second model is as large as the first: its own weights do not matter for the time.
         evidence.Pass("reference", "base", encoded, False, spec.score).run(spec, models.get("base"), None)
-        neighbours.score(spec, models, "base", encoded, made, copies, None, keep=False)
+        neighbours.score(spec, models, "base", altered, None, keep=False)
         return
     evidence.tokens(spec, dataset, encoded, tokenizer, needed, found)
 

@@ -28,6 +28,7 @@ class Pass:
     encoded: Any  # lm.encode.Encoded
     moments: bool
     score: Literal["target", "all"]
+    noise: Any = None  # lm.noise.Noise on the model's embeddings
 
     @cached_property
     def tokens(self) -> str:
@@ -36,7 +37,8 @@ class Pass:
 
     def key(self, spec: MembershipSpec, fingerprint: str, moments: bool) -> str:
         """What decides the numbers: model, tokens, positions, precision, device."""
-        more = {"moments": True} if moments else {}
+        more: dict[str, Any] = {"moments": True} if moments else {}
+        more |= {"noise": vars(self.noise)} if self.noise else {}
         return cache.key(version=1, model=fingerprint, tokens=self.tokens, score=self.score, **numerics(spec), **more)
 
     def cached(self, spec: MembershipSpec, fingerprint: str) -> dict[str, np.ndarray] | None:
@@ -49,18 +51,20 @@ class Pass:
 
     def run(self, spec: MembershipSpec, model: Any, on_batch: OnProgress | None) -> dict[str, np.ndarray]:
         """Run the model."""
+        from auditcore.lm.noise import noisy
         from auditcore.lm.tokens import token_statistics
 
         try:
-            result = token_statistics(
-                model,
-                None,
-                self.encoded,
-                score=self.score,
-                batch_size=spec.batch_size,
-                moments=self.moments,
-                on_batch=on_batch,
-            )
+            with noisy(model, self.noise):
+                result = token_statistics(
+                    model,
+                    None,
+                    self.encoded,
+                    score=self.score,
+                    batch_size=spec.batch_size,
+                    moments=self.moments,
+                    on_batch=on_batch,
+                )
         except ModelError as error:
             if self.name != "prefixed":
                 raise

@@ -38,7 +38,8 @@ def passes(spec: MembershipSpec, attacks: Iterable[str], size: Size) -> float:
         total += spec.shadows.count * (1 + TRAINING * _epochs(spec.shadows, half * size.rows) * half)
     texts = spec.self_prompt.texts * spec.written_tokens / max(size.tokens, 1)
     if "self_prompt" in needed:
-        total += 1 + 2 * spec.spv.pairs + texts * TRAINING * _epochs(spec.spv, spec.self_prompt.texts)
+        noisy = 2 * spec.spv.pairs if spec.spv.domain == "embeddings" else 0  # under the target too
+        total += 1 + 2 * spec.spv.pairs + noisy + texts * TRAINING * _epochs(spec.spv, spec.self_prompt.texts)
     if needed & {"reference", "reference_moments"}:
         if spec.reference.kind == "sft":
             share = size.reference_rows / max(size.rows, 1)

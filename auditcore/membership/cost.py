@@ -33,12 +33,13 @@ def costs(spec: MembershipSpec) -> list[Cost]:
 def cost(attack: str, spec: MembershipSpec) -> Cost:
     """Cost of one attack.
 
-    `neighbourhood` takes one pass of the reference for its proposals and one of the target for each copy; `spv` the
-    same for two copies a pair, and all but the proposals again under its own reference: one more than the paper's 42.
+    `neighbourhood` takes one pass of the base for its proposals and one of the target for each copy; `spv` the same for
+    two copies a pair, and all but the proposals again under its own reference: one more than the paper's 42, which it
+    takes where noise on the embeddings stands for other words.
     """
     one = ATTACKS[attack]
-    copies = 2 * spec.spv.pairs
-    more = {"neighbourhood": 1 + spec.neighbours.count, "lira": spec.shadows.count, "spv": 2 + 2 * copies}
+    copies, proposals = 2 * spec.spv.pairs, int(spec.spv.domain == "words")
+    more = {"neighbourhood": 1 + spec.neighbours.count, "lira": spec.shadows.count, "spv": 1 + 2 * copies + proposals}
     training = {
         "lira": f"{spec.shadows.count} shadow models ({spec.shadows.method})",
         "spv": f"a reference ({spec.spv.method}) on {spec.self_prompt.texts:,} texts that the target writes",
@@ -46,7 +47,9 @@ def cost(attack: str, spec: MembershipSpec) -> Cost:
     if "reference" in one.needs and spec.reference.kind != "base":
         what = {"sft": "known non-members", "distillation": f"{spec.self_prompt.texts:,} texts that the target writes"}
         training[attack] = f"a reference ({spec.reference.method}) on {what[spec.reference.kind]}"
-    return Cost(attack, one.title, one.paper, one.access, one.passes + more.get(attack, 0), training.get(attack, ""))
+    access = "weights and texts of the target, its base for training"
+    reads = access if attack == "spv" and spec.spv.domain == "embeddings" else one.access
+    return Cost(attack, one.title, one.paper, reads, one.passes + more.get(attack, 0), training.get(attack, ""))
 
 
 def as_dicts(found: list[Cost]) -> list[dict[str, Any]]:

@@ -21,6 +21,8 @@ class SpvSpec(RecipeSpec):
     """The attack `spv`: pairs of altered copies per row, and how the reference is fine-tuned on the target's texts."""
 
     pairs: int = Field(default=10, ge=1)  # two copies each; 10 pairs make the paper's 42 passes
+    domain: Literal["words", "embeddings"] = "words"  # other words, or noise on the embeddings to either side
+    noise: float = Field(default=0.3, gt=0)  # embeddings: deviation over the root mean square of the embeddings; ours
     epochs: int = Field(default=2, ge=1)  # the authors' own, as the rate is
     learning_rate: float = Field(default=5e-5, gt=0)
 

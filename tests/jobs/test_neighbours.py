@@ -39,7 +39,7 @@ def test_the_score_is_the_row_against_its_copies(home, pair) -> None:
     for k in range(3):
         one = evidence.Pass("copy", "target", made.apply(encoded, k), False, "target").run(spec, lm, None)
         by_hand.append(np.nanmean(one["logp_target"]))
-    means = neighbours.score(spec, models, "target", encoded, made, 3, None, keep=False)
+    means = neighbours.score(spec, models, "target", neighbours.in_words(encoded, made), None, keep=False)
     np.testing.assert_allclose(means[:, 0], by_hand, rtol=1e-5)
     assert len(texts) == len(found) - 1  # the empty row has no tokens
 

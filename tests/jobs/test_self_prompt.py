@@ -69,6 +69,31 @@ def test_the_score_is_what_the_paper_says(home, pair) -> None:
     assert scores.loc[text["id"], "score"] == pytest.approx(by_model[1] - by_model[0], rel=1e-3)
 
 
+def test_noise_on_embeddings_takes_the_papers_42_passes_and_no_proposals(home, pair, monkeypatch) -> None:
+    from auditcore.jobs import evidence
+    from auditcore.lm import substitute
+    from auditcore.lm.load import load_model
+    from auditcore.lm.noise import Noise, noisy
+
+    spec = parse_spec(spv_spec(home, pair, spv={**SPV, "domain": "embeddings"}))
+    assert cost("spv", parse_spec(spv_spec(home, pair, spv={"domain": "embeddings"}))).passes == 42
+    assert "weights" in cost("spv", spec).access
+    ran, run_one = [], evidence.Pass.run
+    monkeypatch.setattr(evidence.Pass, "run", lambda self, *a: ran.append(self) or run_one(self, *a))
+    monkeypatch.setattr(substitute, "substitute", lambda *a, **k: pytest.fail("words were proposed"))
+    run = run_spec(dump_spec(spec))
+    assert len([one for one in ran if one.name != "reference"]) == cost("spv", spec).passes == 10
+    scores = run.read("membership_scores").set_index("example_id")
+    assert (scores["status"] == "ok").sum() >= 32
+    target = load_model(spec.model)
+    one = next(one for one in ran if one.noise == Noise(spec.seed, 1, -1, spec.spv.noise) and one.model == "target")
+    with noisy(target, one.noise):
+        by_hand = run_one(evidence.Pass("by hand", "target", one.encoded, False, "target"), spec, target, None)
+    found = run_one(one, spec, target, None)
+    np.testing.assert_allclose(found["logp_target"], by_hand["logp_target"], atol=1e-5)
+    assert one.key(spec, "x", False) != evidence.Pass("", "target", one.encoded, False, "target").key(spec, "x", False)
+
+
 def test_a_full_reference_leaves_no_weights(home, pair) -> None:
     run = run_spec(spv_spec(home, pair, spv={**SPV, "method": "full"}))
     assert not (run.path / "self_prompt").exists()
