@@ -134,7 +134,8 @@ def test_a_plan_counts_directives_and_summaries(home, tiny_llama) -> None:
     spec = prompt_spec(home, tiny_llama)
     plan = jobs.plan(parse_spec(spec))
     less = jobs.plan(parse_spec({**spec, "defences": ["none"], "generate": None}))
-    assert plan.seconds > 2 * less.seconds
+    start = 15  # seconds that every plan grants to what is read and written around the work
+    assert plan.seconds - start > 2 * (less.seconds - start)
     assert any("tokens of summaries" in note for note in plan.notes)
 
 
