@@ -324,11 +324,12 @@ def test_a_row_that_is_called_a_non_member_is_not_trained_on(home, tiny_llama) -
         run_spec(spec)
 
 
-def test_the_plan_counts_rows_and_steps_and_the_power_of_the_sealed_test(home, tiny_llama) -> None:
+def test_the_plan_counts_rows_and_steps_and_the_power_of_the_sealed_test(home, tiny_llama, monkeypatch) -> None:
+    monkeypatch.setitem(plan_here.__globals__, "_flops_per_second", lambda: 1e9)  # a busy machine must not decide
     found = plan_here(parse_spec(surface_spec(home, tiny_llama)))
     assert found.kind == "surfacelora"
     assert found.rows == 48 + 40 + 24
     assert found.power[0]["n_subjects"] == 24
     assert any("a step" in note for note in found.notes)
     plain = plan_here(parse_spec(surface_spec(home, tiny_llama, **{"lambda": 0})))
-    assert plain.seconds < found.seconds + 1  # each measures the machine anew, and these models take no time
+    assert plain.seconds < found.seconds
