@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TypeGuard
 
 THIN = "\u202f"  # narrow no-break space, between a number and its unit
 NONE = "\u2013"
@@ -72,7 +73,7 @@ def shorten(text: object, limit: int = 60) -> str:
     return f"{value[:head]}…{value[-(limit - 1 - head) :]}"
 
 
-def known(value: object) -> bool:
+def known(value: object) -> TypeGuard[float]:
     """True for a finite number (not None, NaN, NA or infinite)."""
     try:
         return math.isfinite(float(value))  # type: ignore[arg-type]
@@ -82,24 +83,24 @@ def known(value: object) -> bool:
 
 def number(value: object, digits: int = 3) -> str:
     """Format a number with a real minus sign; a dash when it is not known."""
-    return f"{float(value):.{digits}f}".replace("-", "−") if known(value) else NONE  # type: ignore[arg-type]
+    return f"{float(value):.{digits}f}".replace("-", "−") if known(value) else NONE
 
 
 def signed(value: object, digits: int = 3) -> str:
     """Format a number with its sign."""
-    return f"{float(value):+.{digits}f}".replace("-", "−") if known(value) else NONE  # type: ignore[arg-type]
+    return f"{float(value):+.{digits}f}".replace("-", "−") if known(value) else NONE
 
 
 def percent(value: object, digits: int = 1) -> str:
     """Format a share: 0.846 -> "84.6 %"."""
-    return f"{number(100 * float(value), digits)}{THIN}%" if known(value) else NONE  # type: ignore[arg-type]
+    return f"{number(100 * float(value), digits)}{THIN}%" if known(value) else NONE
 
 
 def percent_interval(low: object, high: object, digits: int = 1) -> str:
     """Format an interval of shares: "79.8 to 88.1 %"."""
     if not (known(low) and known(high)):
         return NONE
-    return f"{number(100 * float(low), digits)} to {percent(high, digits)}"  # type: ignore[arg-type]
+    return f"{number(100 * float(low), digits)} to {percent(high, digits)}"
 
 
 def interval(low: object, high: object, digits: int = 3) -> str:
@@ -109,7 +110,7 @@ def interval(low: object, high: object, digits: int = 3) -> str:
 
 def count(value: object) -> str:
     """Format a count: 3000 -> "3,000"."""
-    return f"{int(float(value)):,}" if known(value) else NONE  # type: ignore[arg-type]
+    return f"{int(float(value)):,}" if known(value) else NONE
 
 
 def counted(n: int, one: str, many: str | None = None) -> str:
@@ -127,7 +128,7 @@ def duration(seconds: object) -> str:
     """Format a time: "40 seconds", "8 minutes", "2 h 10 min"."""
     if not known(seconds):
         return "an unknown time"
-    s = max(0.0, float(seconds))  # type: ignore[arg-type]
+    s = max(0.0, float(seconds))
     if s < 1.5:
         return "1 second"
     if s < 90:
@@ -141,7 +142,7 @@ def size(n_bytes: object) -> str:
     """Format a size on disk: "4.8 MB"."""
     if not known(n_bytes):
         return NONE
-    value = float(n_bytes)  # type: ignore[arg-type]
+    value = float(n_bytes)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000 or unit == "GB":
             return f"{value:.0f}{THIN}{unit}" if unit == "bytes" or value >= 100 else f"{value:.1f}{THIN}{unit}"

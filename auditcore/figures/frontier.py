@@ -30,7 +30,7 @@ def strength_hues(values: Sequence[float]) -> dict[float | None, str]:
 
 def hue_of(value: object, hues: dict[float | None, str]) -> str:
     """Colour of one lambda."""
-    return hues[float(value)] if known(value) else hues[None]  # type: ignore[arg-type]
+    return hues[float(value)] if known(value) else hues[None]
 
 
 def ranges(points: pd.DataFrame, budget: float) -> tuple[Range, Range]:
@@ -259,7 +259,7 @@ def utility_figure(points: pd.DataFrame, plain: float | None, at: int | None = N
         error_y=spread, marker={"size": 7}, hovertemplate="step %{x}<br>ROUGE-L %{y:.1f}<extra></extra>",
     )  # fmt: skip
     if known(plain):
-        fig.add_hline(y=float(plain), line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")  # type: ignore[arg-type]
+        fig.add_hline(y=float(plain), line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
         fig.note(f"{PLAIN} {number(plain, 1)}", 0, plain, xref="x domain", yanchor="bottom", font={"size": 12})
     if at is not None:
         _mark_step(fig, at)

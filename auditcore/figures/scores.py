@@ -121,7 +121,7 @@ def scores_figure(
         fig.note("no ratio,<br>placed at<br>the top", spare, 0, yref="paper", yanchor="bottom",
                    xanchor="center", font={"size": 11, "color": theme.QUIET})  # fmt: skip
     if known(threshold):
-        _threshold_line(fig, float(threshold), bins, left[0], right[-1], place)  # type: ignore[arg-type]
+        _threshold_line(fig, float(threshold), bins, left[0], right[-1], place)
     top = max(float(np.abs(trace["y"]).max()) for trace in fig.traces) or 1.0
     if rows is not None and len(rows):
         _marks(fig, rows, chosen, attack, bins, place, 1.17 * top)

@@ -118,7 +118,7 @@ def probability(logp: object) -> str:
     """Write exp(log-probability) with the digits it deserves: "62 %", "0.4 %", "2e-7"."""
     if not known(logp):
         return NONE
-    p = float(np.exp(min(float(logp), 0.0)))  # type: ignore[arg-type]
+    p = float(np.exp(min(float(logp), 0.0)))
     if p >= 0.1:
         return f"{100 * p:.0f} %"
     return f"{100 * p:.1f} %" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
@@ -160,7 +160,7 @@ def pn_bar(p_sum: object, n_sum: object) -> str:
     """Draw P and N as one slim bar, blue for lowered and orange for raised, with the numbers in words beside it."""
     if not (known(p_sum) and known(n_sum)):
         return ""
-    p, n = float(p_sum), float(n_sum)  # type: ignore[arg-type]
+    p, n = float(p_sum), float(n_sum)
     total = p + n
     share = p / total if total > 0 else 0.5
     ratio = f"P/N = {score_number(p / n)}" if n > 0 else "P/N does not exist: N = 0"

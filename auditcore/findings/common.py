@@ -30,7 +30,7 @@ def share(rate: object) -> str:
     """Say a share as a count: 0.846 -> "85 of 100", 0.0019 -> "2 of 1,000"; never a false 0 or 100."""
     if not known(rate):
         return "an unknown share"
-    value = float(rate)  # type: ignore[arg-type]
+    value = float(rate)
     if value in (0.0, 1.0):
         return "all" if value else "none"
     for base in (100, 1000):
@@ -52,9 +52,9 @@ def score_number(value: object) -> str:
     """A score or a threshold with the digits it deserves: "4.31", "0.012", "33,057"."""
     if not known(value):
         return number(value)
-    size = abs(float(value))  # type: ignore[arg-type]
+    size = abs(float(value))
     if size >= 1000:
-        return f"{float(value):,.0f}".replace("-", "\u2212")  # type: ignore[arg-type]
+        return f"{float(value):,.0f}".replace("-", "\u2212")
     return number(value, 1 if size >= 100 else 2 if size >= 0.1 or size == 0 else 4)
 
 

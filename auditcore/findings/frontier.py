@@ -31,7 +31,7 @@ def checkpoint_name(row: Any, with_run: str = "") -> str:
 
 def strength(value: object) -> str:
     """Name a lambda: "λ 2"; "λ not known" for checkpoints made elsewhere."""
-    return f"λ {float(value):.3g}" if known(value) else "λ not known"  # type: ignore[arg-type]
+    return f"λ {float(value):.3g}" if known(value) else "λ not known"
 
 
 def frontier_finding(

@@ -30,7 +30,7 @@ def subjects(scores: pd.DataFrame, threshold: object) -> Subjects | None:
     if not known(threshold):
         return None
     rank = scores["rank_score"].astype("float64")
-    flagged = (rank >= float(threshold)).astype("boolean").mask(rank.isna(), pd.NA)  # type: ignore[arg-type]
+    flagged = (rank >= float(threshold)).astype("boolean").mask(rank.isna(), pd.NA)
     asked = (scores["group"], scores["member"].astype("boolean"), flagged)
     return Subjects(groups.subject_rates(*asked), groups.by_subject(*asked))
 

@@ -74,7 +74,7 @@ def _auc_finding(metrics: pd.DataFrame, others: int) -> list[str]:
 def _above(low: object, floor: object, value: object) -> bool:
     """Clearly above chance: by the interval where there is one, else by twice the floor."""
     if known(low) and known(floor):
-        return float(low) > float(floor)  # type: ignore[arg-type]
+        return float(low) > float(floor)
     return known(value) and float(value) > 2 * float(floor)  # type: ignore[arg-type]
 
 

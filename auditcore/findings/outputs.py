@@ -88,7 +88,7 @@ def writing_sentence(scores: pd.DataFrame) -> list[str]:
 
 def points(value: object) -> str:
     """A difference of shares in points: 0.123 -> "+12.3"."""
-    return signed(100 * float(value), 1) if known(value) else "–"  # type: ignore[arg-type]
+    return signed(100 * float(value), 1) if known(value) else "–"
 
 
 def share_with_interval(row: dict) -> tuple[str, str]:

@@ -19,7 +19,7 @@ STATUS_WORDS = {
 
 def called(rank_score: object, threshold: object) -> bool | None:
     """Whether a row is called a member at a threshold; None where either is missing (no evidence, not resolved)."""
-    return float(rank_score) >= float(threshold) if known(rank_score) and known(threshold) else None  # type: ignore[arg-type]
+    return float(rank_score) >= float(threshold) if known(rank_score) and known(threshold) else None
 
 
 def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
@@ -49,7 +49,7 @@ def score_words(row: Any, attack: str, threshold: object = None) -> str:
     """The score of one row as a reader sees it: "EZ 4.31 (threshold 1.87)"."""
     name = attack_name(attack)
     value = f"{name} {score_number(row['score'])}" if known(row["score"]) else f"no {name} score"
-    limit = float(threshold) if known(threshold) else None  # type: ignore[arg-type]
+    limit = float(threshold) if known(threshold) else None
     # Beyond any real score: the threshold lies among rows placed at the top.
     return (
         value
