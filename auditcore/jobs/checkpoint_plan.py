@@ -167,6 +167,8 @@ def training_cost(
         f"{len(train):,} rows to summarise, {len(adversary):,} prompts for the adversaries; about "
         f"{readable(seconds / spec.steps)} a step."
     ]
+    if spec.lora.upper_layers is not None:
+        notes.append("The layers below the adapters are computed once a row and kept; the time above is without that.")
     seen = summarised * spec.steps / max(len(train), 1)
     notes.append(f"{spec.steps:,} steps of {summarised} summaries pass over the training rows {seen:.1f} times.")
     return Cost(seconds, notes)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-from auditcore.jobs import sealed
+from auditcore.jobs import cache, sealed
 from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
 from auditcore.jobs.rows import Rows, load
@@ -36,26 +36,58 @@ def train(context: Context) -> None:
     for note in bench.notes():
         context.note(note)
     loaded: list[Any] = []
+    lower = _lower_layers(context)
 
     def model() -> Any:
         if not loaded:
             loaded.append(load_model(spec.model))
+            _start_above(spec, loaded[0], lower)
             context.record(device=str(loaded[0].device), dtype=str(loaded[0].dtype))
         return loaded[0]
 
     bench.measure(Checkpoint("base", 0, 0.0, bench.base, model))
     for step in spec.checkpoint_steps:
         if (run.path / "checkpoints" / folder_name(step) / "adapter_config.json").is_file():
-            bench.measure(_from_folder(context, step))
+            bench.measure(_from_folder(context, step, lower))
     if not context.finished("training"):
         _train(context, model(), rows, train_rows, labels, bench)
     for step in spec.checkpoint_steps:
-        bench.measure(_from_folder(context, step))
+        bench.measure(_from_folder(context, step, lower))
+    if lower is not None:
+        lower.flush()
     if not context.finished("claim"):
         with context.stage("claim"):
             from auditcore.claims import claim
 
             context.record(claim=claim(run.manifest, pd.DataFrame()))
+
+
+def _lower_layers(context: Context) -> Any:
+    """What is known of the layers that the adapters leave alone, shared by all runs that leave the same ones alone."""
+    import torch
+
+    from auditcore.lm.prefix import Kept
+    from auditcore.lm.sources import fingerprint
+
+    spec = context.spec
+    assert isinstance(spec, SurfaceLoraSpec)
+    if spec.lora.upper_layers is None:
+        return None
+    base = fingerprint(spec.model.source, spec.model.base)
+    name = cache.key(version=1, model=base, upper=spec.lora.upper_layers, torch=torch.__version__)
+    return Kept(cache.folder("lower-layers", name))
+
+
+def _start_above(spec: SurfaceLoraSpec, lm: Any, lower: Any) -> None:
+    """Let the model's passes start at the lowest layer that carries an adapter, where that changes nothing."""
+    from auditcore.lm.prefix import Prefix, may_keep
+    from auditcore.lm.vectors import depth, resolve_layers
+
+    if lower is None or spec.lora.upper_layers is None:
+        return
+    below = depth(lm) - spec.lora.upper_layers
+    if resolve_layers([spec.layer], depth(lm), lm.source)[0] >= below and may_keep(lm.causal, below):
+        Prefix(lm.causal, below, lower)
 
 
 def prepare(context: Context) -> tuple[Rows, np.ndarray, Any]:
@@ -128,7 +160,7 @@ def _base_print(context: Context) -> str:
     return found
 
 
-def _from_folder(context: Context, step: int) -> Checkpoint:
+def _from_folder(context: Context, step: int, lower: Any) -> Checkpoint:
     from auditcore.lm.load import load_model
     from auditcore.lm.sources import fingerprint
 
@@ -136,7 +168,13 @@ def _from_folder(context: Context, step: int) -> Checkpoint:
     assert isinstance(spec, SurfaceLoraSpec)
     adapter = spec.model.model_copy(update={"source": str(folder), "base": spec.model.source})
     print_ = fingerprint(folder, spec.model.source)
-    return Checkpoint(folder.name, step, spec.strength, print_, lambda: load_model(adapter))
+
+    def model() -> Any:
+        lm = load_model(adapter)
+        _start_above(spec, lm, lower)
+        return lm
+
+    return Checkpoint(folder.name, step, spec.strength, print_, model)
 
 
 def folder_name(step: int) -> str:

@@ -101,7 +101,7 @@ def resolve_layers(layers: Layers, last: int, source: str) -> list[int]:
 @contextmanager
 def watching(body: Any, layers: Sequence[int], see: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
     """Show the input of each chosen layer as it passes by, so that no layer's hidden states are kept."""
-    blocks = _blocks(body)
+    blocks = blocks_of(body)
 
     def hook_of(layer: int) -> Callable[..., None]:
         def hook(_module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -118,7 +118,8 @@ def watching(body: Any, layers: Sequence[int], see: Callable[[int, torch.Tensor]
             handle.remove()
 
 
-def _blocks(body: Any) -> torch.nn.ModuleList:
+def blocks_of(body: Any) -> torch.nn.ModuleList:
+    """The layers of a model's body, in order. Raises ModelError where they cannot be found."""
     count = int(body.config.get_text_config().num_hidden_layers)
     for module in body.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:

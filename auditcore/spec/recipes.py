@@ -15,6 +15,7 @@ class LoraSpec(Part):
     dropout: float = Field(default=0.05, ge=0, lt=1)
     # None: the attention projections of the architecture; all-linear: every linear map but the head
     target_modules: list[str] | Literal["all-linear"] | None = None
+    upper_layers: int | None = Field(default=None, ge=1)  # adapt the uppermost so many layers; None: all
 
 
 class SurfaceShape(LoraSpec):

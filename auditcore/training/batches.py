@@ -20,6 +20,7 @@ class Batch:
     input_ids: np.ndarray  # int64 [rows, width], padded on the right
     positions: np.ndarray  # int64 [n]: flat positions in [rows * width] whose prediction is in the loss
     labels: np.ndarray  # int64 [n]: the token each of them should predict
+    lengths: np.ndarray  # int64 [rows]: inputs of each row, padding left out
 
 
 def tokens_in_loss(encoded: Encoded) -> np.ndarray:
@@ -52,7 +53,7 @@ def collate(encoded: Encoded, rows: np.ndarray, *, pad_id: int = 0) -> Batch:
     """
     width = max(max(len(encoded.ids[i]) for i in rows) - 1, 1)
     input_ids = np.full((len(rows), width), pad_id, dtype=np.int64)
-    positions, labels = [], []
+    positions, labels, lengths = [], [], []
     for place, row in enumerate(rows):
         ids = encoded.ids[row]
         inputs = max(len(ids) - 1, 0)
@@ -60,4 +61,10 @@ def collate(encoded: Encoded, rows: np.ndarray, *, pad_id: int = 0) -> Batch:
         learnt = encoded.places(row)
         positions.append(place * width + learnt - 1)
         labels.append(ids[learnt])
-    return Batch(input_ids, np.concatenate(positions).astype(np.int64), np.concatenate(labels).astype(np.int64))
+        lengths.append(inputs)
+    return Batch(
+        input_ids,
+        np.concatenate(positions).astype(np.int64),
+        np.concatenate(labels).astype(np.int64),
+        np.array(lengths, dtype=np.int64),
+    )

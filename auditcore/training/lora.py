@@ -65,6 +65,7 @@ def add_adapter(causal: Any, lora: LoraSpec, source: str) -> Any:
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=targets,
+        layers_to_transform=_uppermost(causal, lora, source),
         fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in chosen),
         bias="none",
         task_type="CAUSAL_LM",
@@ -76,6 +77,16 @@ def add_adapter(causal: Any, lora: LoraSpec, source: str) -> Any:
         raise ModelError(f"lora.target_modules {targets}: {str(error).splitlines()[0]}") from None
     wrapped.peft_config["default"].base_model_name_or_path = source
     return wrapped
+
+
+def _uppermost(causal: Any, lora: LoraSpec, source: str) -> list[int] | None:
+    """Numbers of the layers that are adapted; None: all."""
+    if lora.upper_layers is None:
+        return None
+    depth = int(causal.config.get_text_config().num_hidden_layers)
+    if lora.upper_layers > depth:
+        raise ModelError(f"lora.upper_layers {lora.upper_layers}: {source} has {depth} layers.")
+    return list(range(depth - lora.upper_layers, depth))
 
 
 def _check_targets(causal: Any, targets: list[str]) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from auditcore.lm.prefix import told
 from auditcore.training.batches import Batch
 
 _LOGITS_AT_ONCE = 2**24  # 64 MiB in float32
@@ -62,16 +64,19 @@ class NextTokenLoss:
                 handle.remove()
             chosen = logits.flatten(0, 1).index_select(0, positions).float()
             return F.cross_entropy(chosen, labels, reduction="sum") * scale, seen[0]
-        hidden = self.body(input_ids)
+        hidden = self.body(input_ids, batch.lengths)
         chosen = hidden.flatten(0, 1).index_select(0, positions)
         loss = _HeadLoss.apply(
             chosen, self.head.weight, self.head.bias, labels, scale, self._head_dtype, torch.is_grad_enabled()
         )
         return loss, hidden
 
-    def body(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Hidden states after the final norm [rows, width, d] of int64 ids [rows, width], padded on the right."""
-        with self._precision(input_ids.shape[1]):
+    def body(self, input_ids: torch.Tensor, lengths: np.ndarray) -> torch.Tensor:
+        """Hidden states after the final norm [rows, width, d] of int64 ids [rows, width], padded on the right.
+
+        lengths: real tokens of each row, int64 [rows].
+        """
+        with self._precision(input_ids.shape[1]), told(self.causal, lengths.tolist()):
             return self.causal.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
 
     @torch.no_grad()

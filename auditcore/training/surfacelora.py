@@ -203,7 +203,7 @@ class SurfaceTrainer(Trainer):
         encoded = self.task.encoded
         batch = pad([encoded.ids[i][: encoded.prompt_lengths[i]] for i in rows], self.lm.device)
         with self._seeing() as seen:
-            last = self.loss.body(batch.ids)
+            last = self.loss.body(batch.ids, encoded.prompt_lengths[rows])
         return seen.get(self.layer, last), batch.mask
 
     @contextmanager

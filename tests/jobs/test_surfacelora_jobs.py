@@ -87,6 +87,40 @@ def test_a_run_trains_keeps_adapters_and_says_what_it_left_out(home, tiny_llama)
     assert run.manifest["counts"]["adversary_rows"] == 44  # four have no label
 
 
+def test_layers_below_the_adapters_run_once_a_row_and_change_nothing(home, tiny_llama, monkeypatch) -> None:
+    from safetensors.numpy import load_file
+
+    from auditcore.lm import prefix
+
+    lora = {
+        "lora": {"r": 2, "alpha": 4, "upper_layers": 1},
+        "store_text": "none",
+    }  # summaries would come from the cache
+    computed: list[str] = []
+    compute = prefix.Prefix._compute
+    monkeypatch.setattr(prefix.Prefix, "_compute", lambda self, row: computed.append(str(row)) or compute(self, row))
+    run = run_spec(surface_spec(home, tiny_llama, **lora))
+    assert run.status == "done"
+    assert computed
+    assert len(computed) == len(set(computed))
+    folder = run.path / "checkpoints" / "step-000005"
+    ours = load_file(folder / "adapter_model.safetensors")
+    assert ours
+    assert all(".layers.2." in name for name in ours)
+    before = len(computed)
+    shutil.rmtree(run.path)
+    again = run_spec(surface_spec(home, tiny_llama, **lora))
+    assert len(computed) == before  # the next run finds them on disk
+    same = load_file(again.path / "checkpoints" / "step-000005" / "adapter_model.safetensors")
+    assert all((ours[name] == same[name]).all() for name in ours)
+    monkeypatch.setattr(prefix, "may_keep", lambda *_: False)
+    shutil.rmtree(store.cache())
+    plain = run_spec(surface_spec(home, tiny_llama, **lora, name="plain"))
+    theirs = load_file(plain.path / "checkpoints" / "step-000005" / "adapter_model.safetensors")
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=2e-5)
+
+
 def test_every_checkpoint_and_the_model_before_training_are_measured(home, tiny_llama) -> None:
     from auditcore.frontier import points
 
