@@ -1,14 +1,18 @@
 # make run: everything a fresh clone needs, then the dashboard on http://127.0.0.1:8501
+# make study: the reference study of SurfaceLoRA, hours on two cores; stopped, it goes on where it was
 # make test: the whole test suite; make test-fast: without real models and browser
 PYTHON ?= python3
 PORT ?= 8501
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: run test test-fast lint format model clean
+.PHONY: run study test test-fast lint format model clean
 
 run: .venv/installed model
 	$(BIN)/streamlit run app.py --server.port $(PORT)
+
+study: .venv/installed model
+	$(BIN)/python -m studies.surfacelora
 
 test: .venv/installed-dev model lint
 	@$(BIN)/python -m tests.browser.which || true

@@ -52,27 +52,28 @@ def specs(
         raw[part]["name"] = f"{raw[part]['name']}, {Path(source).name}"
         if data is not None:
             raw[part]["data"]["path"] = data
-    for change in changes:
-        _change(raw, change)
+    for asked in changes:
+        change(raw, asked)
     return {part: parse_spec(raw[part], f"{corpus}.yaml, {part}") for part in PARTS}
 
 
-def _change(raw: dict[str, Any], change: str) -> None:
-    key, separator, text = change.partition("=")
+def change(raw: dict[str, Any], asked: str) -> None:
+    """Lay one "finetune.epochs=1" over the mapping of a part, or "epochs=1" over all of them. Raises SpecError."""
+    key, separator, text = asked.partition("=")
     path = key.strip().split(".")
     if not separator or not all(path):
-        raise SpecError(f"--set {change}: write it as key=value, as in finetune.epochs=1.")
+        raise SpecError(f"--set {asked}: write it as key=value, as in finetune.epochs=1.")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise SpecError(f"--set {change}: the value is not YAML.") from None
-    parts, path = ([path[0]], path[1:]) if path[0] in PARTS else (list(PARTS), path)
+        raise SpecError(f"--set {asked}: the value is not YAML.") from None
+    parts, path = ([path[0]], path[1:]) if path[0] in raw else (list(raw), path)
     for part in parts:
         here = raw[part]
         for name in path[:-1]:
             here = here.setdefault(name, {})
             if not isinstance(here, dict):
-                raise SpecError(f"--set {change}: '{name}' has no parts.")
+                raise SpecError(f"--set {asked}: '{name}' has no parts.")
         here[path[-1]] = value
 
 
