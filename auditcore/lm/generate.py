@@ -7,6 +7,7 @@ import torch
 
 from auditcore.errors import ModelError
 from auditcore.lm.encode import Encoded, batches
+from auditcore.lm.folded import folded
 from auditcore.lm.forward import arguments, check_ids, pad
 from auditcore.lm.load import LM, quiet
 
@@ -78,7 +79,7 @@ def _continue(
     )
     try:
         lm.causal.generation_config = plain  # generate() fills gaps from here, so it must hold no other settings
-        with torch.inference_mode(), lm.active(), quiet():
+        with folded(lm), torch.inference_mode(), quiet():
             for rows in batches(lengths, batch_size):
                 batch = pad([prompts[i] for i in rows], lm.device, "left")
                 wanted = {k: v for k, v in arguments(lm.causal, batch).items() if k in ("input_ids", "attention_mask")}

@@ -14,6 +14,7 @@ import torch
 
 from auditcore.errors import ModelError, SpecError, did_you_mean
 from auditcore.lm.encode import Encoded, batches
+from auditcore.lm.folded import folded
 from auditcore.lm.forward import Side, arguments, check_ids, pad
 from auditcore.lm.load import LM
 from auditcore.lm.pooling import POOLS, pool
@@ -60,7 +61,7 @@ def extract_vectors(
         for artifact, values in pool(hidden, mask, artifacts, last_k).items():
             vectors[artifact, layer][rows] = values.cpu().numpy()
 
-    with torch.inference_mode(), lm.active():
+    with folded(lm), torch.inference_mode():
         for rows in batches(lengths, batch_size):
             batch = pad([prompts.ids[i] for i in rows], lm.device, padding_side)
             with watching(body, wanted, partial(keep, batch.mask, rows)):
