@@ -15,7 +15,7 @@ import pandas as pd
 from auditcore import decisions, records
 from auditcore.errors import RunError
 from auditcore.frontier import Declaration, Selection
-from auditcore.jobs.sealed import sealed_rows
+from auditcore.jobs.sealed import mark_open, sealed_rows
 from auditcore.store import Run, open_run
 
 
@@ -62,6 +62,7 @@ def lock(run: Run, declaration: Declaration, by: str, others: Sequence[Run] = ()
             records.append(one, "lock", by, **content)
         record = records.append(run, "lock", by, **content)
         for one in runs:
+            mark_open(one, record)
             one.update(locked={k: record[k] for k in ("number", "time", "by")} | record["content"])
     return Locked(selection, record, _chosen_run(runs, selection.chosen))
 

@@ -6,6 +6,7 @@ ledger, keyed by the hash of the rows, so that a reader can count how often a te
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,32 @@ def seal(run: Run, dataset: Any) -> str:
             "run": str(run.path.absolute()),
         }
     )
-    store.write_parquet(file_of(run), frame)
-    return split_key(frame["print"].tolist())
+    key, file = split_key(frame["print"].tolist()), file_of(run)
+    _set_aside(file, key)
+    store.write_parquet(file, frame)
+    return key
+
+
+def _set_aside(file: Path, key: str) -> None:
+    """Keep what an earlier run in the same folder, or this one on other rows, had sealed."""
+    if not file.exists():
+        return
+    old = pd.read_parquet(file)
+    before = split_key(old["print"].tolist())
+    if before != key and len(old):
+        aside = file.with_name(f"{file.stem}-{before[:12]}.parquet")
+        store.write_parquet(aside, old.assign(run=f"{old['run'].iloc[0]} (before)"))
+        if _opened(file).exists():
+            os.replace(_opened(file), _opened(aside))
+
+
+def mark_open(run: Run, record: dict[str, Any]) -> None:
+    """Note beside its seal that `run` is locked (its lock record), for when its folder is gone."""
+    store.write_json(_opened(file_of(run)), {k: record[k] for k in ("number", "time", "by", "hash") if k in record})
+
+
+def _opened(file: Path) -> Path:
+    return file.with_suffix(".opened.json")
 
 
 def file_of(run: Run) -> Path:
@@ -72,7 +97,7 @@ def require_open(dataset: Any, positions: np.ndarray | None = None, own: Run | N
     the rows it sealed itself it is told by id, since a row it may read can repeat the text of one it may not. Called
     before any model meets the rows, by every job that does either, whatever the rows' split is called there.
     """
-    waiting = [frame for frame in map(_read, sorted(_folder().glob("*.parquet"))) if frame is not None]
+    waiting = _waiting()
     if not waiting:
         return
     prints = pd.Series(row_prints(dataset))
@@ -85,12 +110,18 @@ def require_open(dataset: Any, positions: np.ndarray | None = None, own: Run | N
         if mine or frame["data"].iloc[0] == dataset.sha256:
             met = met | ids.isin(frame["example_id"]).to_numpy()
         if met.any():
-            name = Path(frame["run"].iloc[0]).name
+            folder = Path(frame["run"].iloc[0])
             first = ids.iloc[int(met.argmax())]
+            way_out = (
+                f"Lock it first (python -m auditcore reveal {folder.name}, or the page Checkpoint frontier), or leave "
+                "its test rows out."
+                if (folder / store.MANIFEST).exists()
+                else "Its folder is gone, which opens nothing: the rows open when another run that sealed the same "
+                "ones is locked. Leave them out until then."
+            )
             raise RunError(
-                f"{counted(int(met.sum()), 'row')} (first '{first}') of the test rows that run {name} keeps sealed "
-                f"until its choice of a checkpoint is declared would be read. Lock it first (python -m auditcore "
-                f"reveal {name}, or the page Checkpoint frontier), delete that run, or leave its test rows out."
+                f"{counted(int(met.sum()), 'row')} (first '{first}') of the test rows that run {folder.name} keeps "
+                f"sealed until its choice of a checkpoint is declared would be read. {way_out}"
             )
 
 
@@ -104,15 +135,31 @@ def _folder() -> Path:
     return store.home() / "sealed"
 
 
-def _read(path: Path) -> pd.DataFrame | None:
-    """Rows that are still sealed by one run; None when it is locked or gone, or has no test rows."""
+def _waiting() -> list[pd.DataFrame]:
+    """The rows that are sealed still, run by run. Raises RunError where that cannot be read."""
+    closed, opened, orphans = [], set(), []
+    for path in sorted(_folder().glob("*.parquet")):
+        frame = _read(path)
+        if frame.empty:
+            continue
+        folder = Path(frame["run"].iloc[0])
+        if not (folder / store.MANIFEST).exists():
+            orphans.append((path, frame))
+        elif records.read(Run(folder), "lock"):
+            opened.add(split_key(frame["print"].tolist()))
+        else:
+            closed.append(frame)
+    for path, frame in orphans:
+        if _opened(path).exists():
+            opened.add(split_key(frame["print"].tolist()))
+    return closed + [frame for _, frame in orphans if split_key(frame["print"].tolist()) not in opened]
+
+
+def _read(path: Path) -> pd.DataFrame:
     try:
-        frame = pd.read_parquet(path)
+        return pd.read_parquet(path)
     except (OSError, ValueError) as error:  # pyarrow's errors derive from ValueError
         raise RunError(f"{path}: cannot be read ({error}); it says which test rows are sealed. Remove it.") from None
-    if frame.empty or not (Path(frame["run"].iloc[0]) / store.MANIFEST).exists():
-        return None
-    return None if records.read(Run(Path(frame["run"].iloc[0])), "lock") else frame
 
 
 def _hash(text: str) -> str:

@@ -104,7 +104,7 @@ def test_vectors_made_elsewhere_are_refused_by_the_ids_of_the_same_file(home, sp
         run_spec({**given, "probes": ["linear"], "seeds": [0], "permutations": 19, "n_boot": 100})
 
 
-def test_other_rows_pass_and_a_deleted_run_seals_nothing(home, spec) -> None:
+def test_other_rows_pass_and_deleting_a_run_opens_nothing(home, spec) -> None:
     run = declare(home, spec)
     dataset = load_dataset(parse_spec(spec).data, "{prompt}")
     free = np.flatnonzero(~dataset.frame["split"].eq("bal_test").to_numpy(dtype=bool))
@@ -113,7 +113,35 @@ def test_other_rows_pass_and_a_deleted_run_seals_nothing(home, spec) -> None:
     with pytest.raises(RunError, match=f"{len(test)} rows"):
         sealed.require_open(dataset, own=run)
     run.delete()
+    sealed.require_open(dataset, free)
+    with pytest.raises(RunError, match=f"{len(test)} rows .* is gone, which opens nothing"):
+        sealed.require_open(dataset)
+
+
+def test_what_a_deleted_run_sealed_opens_with_the_lock_of_another_on_the_same_rows(home, spec) -> None:
+    dataset = load_dataset(parse_spec(spec).data, "{prompt}")
+    first, second, third = declare(home, spec), declare(home, spec), declare(home, spec)
+    first.delete()
+    records.append(second, "lock", "Ada", step=50)
+    with pytest.raises(RunError, match=third.id):  # a run that is there waits for its own lock
+        sealed.require_open(dataset)
+    sealed.mark_open(second, records.append(third, "lock", "Ada", step=50))
     sealed.require_open(dataset)
+    third.delete()
+    sealed.require_open(dataset)
+    second.delete()  # its lock is noted beside the seal
+    sealed.require_open(dataset)
+
+
+def test_a_run_begun_anew_in_the_same_folder_keeps_what_the_old_one_sealed(home, spec) -> None:
+    dataset = load_dataset(parse_spec(spec).data, "{prompt}")
+    run = declare(home, spec)
+    dataset_without = dataset.select(np.flatnonzero(~dataset.frame["split"].eq("bal_test").to_numpy(dtype=bool)))
+    assert sealed.seal(run, dataset_without) != sealed.seal(run, dataset)
+    sealed.seal(run, dataset_without)
+    records.append(run, "lock", "Ada", step=50)
+    with pytest.raises(RunError, match="keeps sealed"):
+        sealed.require_open(dataset)
 
 
 def test_a_run_is_told_its_own_rows_by_id_since_texts_repeat(home, spec) -> None:
