@@ -66,7 +66,8 @@ def _rows(context: Context) -> Rows:
     assert isinstance(spec, FrontierSpec)
     dataset, notes = used_rows(spec, load_dataset(spec.data, spec.prompt_template))
     sealed.seal(context.run, dataset)
-    rows = without_test(load(context, dataset, load_tokenizer(spec.checkpoints.base), more_notes=notes))
+    tokenizer = load_tokenizer(spec.checkpoints.base)
+    rows = without_test(load(context, dataset, tokenizer, more_notes=notes)).with_exported(tokenizer, spec.max_length)
     sealed.require_open(rows.dataset, own=context.run)
     return rows
 

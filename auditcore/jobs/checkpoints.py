@@ -154,7 +154,7 @@ class Bench:
         """Layer, and artifact -> float32 [probed rows, width]."""
         from auditcore.lm.vectors import extract_vectors
 
-        encoded = self.rows.encoded.select(self.probed).prompts()
+        encoded = self.rows.exported.select(self.probed)
         key = cache.key(
             version=1, model=checkpoint.fingerprint, tokens=ids_hash(encoded), layer=self.spec.layer,
             artifacts=sorted(self.spec.audit), **self._numerics(),

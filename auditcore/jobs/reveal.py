@@ -76,7 +76,7 @@ def _rows(context: Context) -> Rows:
     dataset = replace(dataset.select(keep), frame=frame.reset_index(drop=True))
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     encoded = encode(tokenizer, dataset.template, dataset.fields, dataset.target, spec.max_length)
-    return Rows(dataset, encoded, dataset.frame)
+    return Rows(dataset, encoded, dataset.frame).with_exported(tokenizer, spec.max_length)
 
 
 def _positions(context: Context, frame: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
@@ -125,7 +125,7 @@ def _vectors(
         sealed.require_open(rows.dataset, np.unique(np.concatenate(rest)), own=context.run)
         with context.stage(VECTORS, len(positions)) as on_progress:
             found = extract_vectors(
-                model(), rows.encoded.select(positions).prompts(), spec.audit, [spec.layer],
+                model(), rows.exported.select(positions), spec.audit, [spec.layer],
                 batch_size=max(spec.batch_size, 16), on_batch=on_progress,
             )  # fmt: skip
             with store.atomic(path) as temporary:

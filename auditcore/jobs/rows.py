@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,29 @@ class Rows:
     dataset: Any  # datasets.roles.Dataset
     encoded: Any  # lm.encode.Encoded; None when the vectors come from a file
     frame: pd.DataFrame  # the table `examples`
+    alone: Any = None  # lm.encode.Encoded of the prompts by themselves, where they were cut to leave room for a target
+
+    @property
+    def exported(self) -> Any:
+        """`lm.encode.Encoded` of the prompts as their vectors are exported: alone, each with all of max_length."""
+        return self.encoded.prompts() if self.alone is None else self.alone
+
+    def select(self, positions: np.ndarray) -> "Rows":
+        """The rows at these positions (int64), in that order."""
+        return Rows(
+            self.dataset.select(positions),
+            self.encoded.select(positions),
+            self.frame.iloc[positions].reset_index(drop=True),
+            None if self.alone is None else self.alone.select(positions),
+        )
+
+    def with_exported(self, tokenizer: Any, max_length: int) -> "Rows":
+        """The same rows; prompts that were cut to leave room for their target are tokenised once more, alone."""
+        cut = np.flatnonzero(self.encoded.truncated)
+        if not len(cut) or not self.encoded.has_target:
+            return self
+        again = tokenise(tokenizer, replace(self.dataset.select(cut), target=None), max_length)
+        return replace(self, alone=self.encoded.prompts().exchanged(cut, again))
 
     @property
     def ids_hash(self) -> str:

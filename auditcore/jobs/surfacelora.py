@@ -103,6 +103,7 @@ def prepare(context: Context) -> tuple[Rows, np.ndarray, Any]:
     sealed.seal(context.run, dataset)
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     rows = without_test(load(context, dataset, tokenizer, more_notes=[*notes, *left_out]))
+    rows = rows.with_exported(tokenizer, spec.max_length)
     sealed.require_open(rows.dataset, own=context.run)
     train_rows, adversary_rows = training_rows(spec, rows.frame)
     labels = label_codes(rows.frame, spec.data.labels, adversary_rows)
@@ -143,6 +144,7 @@ def _train(context: Context, model: Any, rows: Rows, train_rows: np.ndarray, lab
             on_checkpoint,
             example_ids=rows.frame["example_id"].tolist(),
             text_hashes=text_hashes(rows.dataset.texts()),
+            exported=rows.exported,
         )
         run.write("training_log", result.log)
         context.record(training={"steps": spec.steps, "autocast": result.autocast})
@@ -223,8 +225,7 @@ def used_rows(spec: SurfaceLoraSpec, dataset: Any) -> tuple[Any, list[str]]:
 def without_test(rows: Rows) -> Rows:
     """The rows that a model may see before a choice of a checkpoint is declared."""
     seen = np.flatnonzero(rows.frame["split"].ne(sealed.TEST).to_numpy(dtype=bool))
-    frame = rows.frame.iloc[seen].reset_index(drop=True)
-    return Rows(rows.dataset.select(seen), rows.encoded.select(seen), frame)
+    return rows.select(seen)
 
 
 def training_rows(spec: SurfaceLoraSpec, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -64,6 +64,14 @@ class Encoded:
         ids = [row[:n] for row, n in zip(self.ids, self.prompt_lengths, strict=True)]
         return Encoded(ids, self.prompt_lengths, self.truncated, np.zeros(len(ids), dtype=bool))
 
+    def exchanged(self, rows: np.ndarray, other: "Encoded") -> "Encoded":
+        """The same with those of `other`, in its order, at the positions `rows`; for rows without targets."""
+        ids, lengths, truncated = list(self.ids), self.prompt_lengths.copy(), self.truncated.copy()
+        for place, row in enumerate(rows):
+            ids[row] = other.ids[place]
+        lengths[rows], truncated[rows] = other.prompt_lengths, other.truncated
+        return Encoded(ids, lengths, truncated, np.zeros(len(ids), dtype=bool))
+
     def select(self, rows: np.ndarray) -> "Encoded":
         """The rows at these positions (int64), in that order."""
         return Encoded(

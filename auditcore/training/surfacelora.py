@@ -10,6 +10,7 @@ The two gradients are made, clipped and logged apart: Adam would else hide how l
 random streams, optimisers and clipping of their own, so that with lambda 0 every bit is that of plain LoRA.
 """
 
+import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -74,36 +75,50 @@ def surfacelora(
     *,
     example_ids: Sequence[str] | None = None,
     text_hashes: Sequence[str] | None = None,
+    exported: Encoded | None = None,
     state_seconds: float = 90.0,
 ) -> SurfaceResult:
     """Train adapters on `lm` and write out/checkpoints/step-<number> every spec.checkpoint_every steps and at the end.
 
     train_rows: positions in `encoded` whose targets are learnt; labels: codes of all n rows, UNKNOWN where no adversary
-    may look; groups: [n] subjects. on_step(step, steps, log row) follows every optimiser step; on_checkpoint(step,
-    folder, model) every checkpoint, with the model in memory in evaluation mode; what it does moves no random stream.
-    Killed at any moment, the same call continues at the last saved state, which every checkpoint is. `lm` is left as
-    it was found. example_ids, text_hashes, state_seconds and errors are those of `finetune`.
+    may look; groups: [n] subjects; exported: the prompts as their vectors are exported, by default those of `encoded`.
+    Where the two differ (a prompt is cut to leave room for its target), the vector of the summarisation pass is not the
+    exported one: adversaries then read that prompt alone. on_step(step, steps, log row) follows every optimiser step;
+    on_checkpoint(step, folder, model) every checkpoint, with the model in memory in evaluation mode; what it does moves
+    no random stream. Killed at any moment, the same call continues at the last saved state, which every checkpoint is.
+    `lm` is left as it was found. example_ids, text_hashes, state_seconds and errors are those of `finetune`.
     """
     out = Path(out)
     empty = np.zeros(0, dtype=np.int64)
-    task = make_task(lm, encoded, train_rows, empty, spec, example_ids, text_hashes, labels.codes.tobytes())
-    prompts = (
-        Prompts(labels, groups, encoded.prompt_lengths > 0, spec.discriminator, spec.seed) if spec.strength else None
-    )
+    more = labels.codes.tobytes()
+    exported = encoded.prompts() if exported is None else exported
+    if not same_prompts(encoded, exported).all():
+        digest = hashlib.sha256()
+        exported.hash_into(digest)
+        more += digest.digest()
+    task = make_task(lm, encoded, train_rows, empty, spec, example_ids, text_hashes, more)
+    usable = exported.prompt_lengths > 0
+    prompts = Prompts(labels, groups, usable, spec.discriminator, spec.seed) if spec.strength else None
     layer = resolve_layers([spec.layer], depth(lm), lm.source)[0]
     if layer == 0:
         raise SpecError("layer: 0 holds the embeddings, which no adapter changes; choose 1 or more, or -1.")
     autocast, begun = precision(spec, lm), task.total_steps
     if not _finished(task, out / "checkpoints"):
         with prepared(spec):
-            trainer = SurfaceTrainer(task, lm, out, autocast, labels, prompts, layer, on_checkpoint)
+            trainer = SurfaceTrainer(task, lm, out, autocast, labels, prompts, layer, exported, on_checkpoint)
             try:
                 begun = trainer.run(on_step, None, state_seconds)
             finally:
                 trainer.close()
     recover(out / "state")
     shutil.rmtree(out / "state", ignore_errors=True)
-    return _result(task, out / "checkpoints", autocast, begun)
+    return _result(task, out / "checkpoints", autocast, begun, exported)
+
+
+def same_prompts(encoded: Encoded, exported: Encoded) -> np.ndarray:
+    """Mask [n]: the prompt inside the row is the prompt that is exported, so that one pass gives both."""
+    prompts = encoded.prompts().ids
+    return np.array([np.array_equal(a, b) for a, b in zip(prompts, exported.ids, strict=True)], dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -131,9 +146,11 @@ class SurfaceTrainer(Trainer):
         labels: Labels,
         prompts: Prompts | None,
         layer: int,
+        exported: Encoded,
         on_checkpoint: OnCheckpoint | None = None,
     ) -> None:
         super().__init__(task, lm, out, autocast, on_checkpoint)
+        self.exported, self.whole = exported, same_prompts(task.encoded, exported)
         self.prompts, self.layer, self.autocast = prompts, layer, autocast
         device = torch.device(lm.device)
         shape = self.spec.discriminator
@@ -169,11 +186,11 @@ class SurfaceTrainer(Trainer):
                 loss, last = self.loss.with_hidden(batch, scale)
             value += self._backward(loss, step, retain=turned is not None and strength > 0)
             if turned is not None:
-                turned.add(seen.get(self.layer, last), self._mask(rows, last.shape[1]), rows)
+                turned.add(seen.get(self.layer, last), self._mask(rows, last.shape[1]), self._codes(rows))
         for rows in more:
             with self._own_stream(step, rows):
                 hidden, mask = self._prompts_only(rows)
-                turned.add(hidden, mask, rows)  # type: ignore[union-attr]
+                turned.add(hidden, mask, self.prompts.codes[rows])  # type: ignore[union-attr]
         norm = self._clip([p.grad for p in self.parameters.values() if p.grad is not None], step)
         row = {"lambda": strength, "lm_loss": value, "lora_grad_norm": norm, "grad_norm": norm}
         if turned is None:
@@ -193,6 +210,11 @@ class SurfaceTrainer(Trainer):
         with watching(self.causal.base_model, [self.layer], seen.__setitem__):
             yield seen
 
+    def _codes(self, rows: np.ndarray) -> np.ndarray:
+        """Codes [rows, attributes] of summarised rows; UNKNOWN where their vector is not to be turned against."""
+        assert self.prompts is not None
+        return np.where(self.whole[rows][:, None], self.prompts.turned(rows, self.window), UNKNOWN)
+
     def _mask(self, rows: np.ndarray, length: int) -> torch.Tensor:
         """True on the prompt's tokens, bool [rows, length]."""
         lengths = torch.from_numpy(self.task.encoded.prompt_lengths[rows])
@@ -200,10 +222,9 @@ class SurfaceTrainer(Trainer):
 
     def _prompts_only(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states and mask of prompts without their targets."""
-        encoded = self.task.encoded
-        batch = pad([encoded.ids[i][: encoded.prompt_lengths[i]] for i in rows], self.lm.device)
+        batch = pad([self.exported.ids[i] for i in rows], self.lm.device)
         with self._seeing() as seen:
-            last = self.loss.body(batch.ids, encoded.prompt_lengths[rows])
+            last = self.loss.body(batch.ids, self.exported.prompt_lengths[rows])
         return seen.get(self.layer, last), batch.mask
 
     @contextmanager
@@ -239,7 +260,7 @@ class SurfaceTrainer(Trainer):
         with bf16:
             found = extract_vectors(
                 self.lm,  # whose layers carry the adapter
-                self.task.encoded.select(rows),
+                self.exported.select(rows),
                 self.spec.targets,
                 [self.layer],
                 batch_size=max(self.spec.batch_size, 16),
@@ -296,23 +317,22 @@ class _Turned:
         """Count the rows of the step, and choose the prompts that join the summarised ones, in batches."""
         trainer, prompts = self.trainer, self.trainer.prompts
         assert prompts is not None
-        codes = prompts.turned(np.concatenate(parts), trainer.window)
+        codes = trainer._codes(np.concatenate(parts))
         more: list[np.ndarray] = []
         count = trainer.spec.discriminator.rows - int((codes != UNKNOWN).any(axis=1).sum())
         if count > 0 and self.strength > 0:
             rows = prompts.draw(trainer.window, trainer.drawn, count)
             trainer.drawn += count
             codes = np.concatenate([codes, prompts.codes[rows]])
-            lengths = trainer.task.encoded.prompt_lengths[rows]
+            lengths = trainer.exported.prompt_lengths[rows]
             more = [rows[part] for part in batches(lengths, trainer.spec.batch_size)]
         self.totals = (codes != UNKNOWN).sum(axis=0)
         return more
 
-    def add(self, hidden: torch.Tensor, mask: torch.Tensor, rows: np.ndarray) -> None:
-        """Take the hidden states of some rows [rows, length, width]; rows without a usable label are left out."""
-        trainer, prompts = self.trainer, self.trainer.prompts
-        assert prompts is not None
-        codes = torch.from_numpy(prompts.turned(rows, trainer.window)).to(hidden.device)
+    def add(self, hidden: torch.Tensor, mask: torch.Tensor, usable: np.ndarray) -> None:
+        """Take hidden states [rows, length, width] and codes [rows, attributes]; rows without any are left out."""
+        trainer = self.trainer
+        codes = torch.from_numpy(usable).to(hidden.device)
         known = (codes != UNKNOWN).any(dim=1)
         if not known.any():
             return
@@ -383,7 +403,7 @@ def _finished(task: Task, checkpoints: Path) -> bool:
     return True
 
 
-def _result(task: Task, checkpoints: Path, autocast: str, begun: int) -> SurfaceResult:
+def _result(task: Task, checkpoints: Path, autocast: str, begun: int, exported: Encoded) -> SurfaceResult:
     record = read_record(checkpoints / "last") or {}
     assert isinstance(task.spec, SurfaceLoraSpec)
     notes = []
@@ -393,6 +413,12 @@ def _result(task: Task, checkpoints: Path, autocast: str, begun: int) -> Surface
     unseen = len(task.train) - len(task.seen(task.total_steps))
     if unseen:
         notes.append(f"The steps end before {unseen:,} of {len(task.train):,} training rows were summarised once.")
+    cut = int((~same_prompts(task.encoded, exported)[task.train]).sum())
+    if cut:
+        notes.append(
+            f"{cut:,} of {len(task.train):,} training rows have a prompt that is cut to leave room for its summary: "
+            "the adversaries read such prompts alone, as their vectors are exported."
+        )
     folders = {step: checkpoints / f"step-{step:06d}" for step in task.spec.checkpoint_steps}
     return SurfaceResult(folders, log_table(record.get("log", [])), autocast, begun, notes)
 

@@ -18,8 +18,8 @@ TEST_IDS = {f"bal_test-{i}" for i in range(24)}
 
 @pytest.fixture
 def run(home, tiny_llama) -> store.Run:
-    # Long enough for prompt and target: an audit of vectors alone reads prompts only and cuts them later.
-    spec = surface_spec(home, tiny_llama, audit=["lasttok", "meanpool"], budget=0.9, permutations=0, max_length=128)
+    # Many rows are too long for prompt and target: what is exported is cut later, as in an audit of vectors alone.
+    spec = surface_spec(home, tiny_llama, audit=["lasttok", "meanpool"], budget=0.9, permutations=0, max_length=40)
     return run_spec({**spec, "name": "mitigated"})
 
 
@@ -84,6 +84,7 @@ def test_the_reveal_agrees_with_a_vectors_audit_of_the_same_checkpoint(run, home
         }
     )  # fmt: skip
     assert audit.manifest["test_split"]["earlier_looks"] == 1
+    assert any("have a prompt that is cut to leave room" in note for note in run.manifest["data"]["notes"])
     mine, other = (
         r.read("probe_metrics").query("split == 'bal_test' and seed.isna()").set_index("artifact") for r in (run, audit)
     )

@@ -84,13 +84,13 @@ def assert_equal(one: dict, two: dict) -> None:
         assert torch.equal(one[name], two[name]), name
 
 
-def trainer(lm, wanted: SurfaceLoraSpec, out: Path) -> SurfaceTrainer:
+def trainer(lm, wanted: SurfaceLoraSpec, out: Path, exported: Encoded | None = None) -> SurfaceTrainer:
     encoded, labels, groups = rows()
     task = module.make_task(lm, encoded, np.arange(40), NONE, wanted, None, None)
     usable = encoded.prompt_lengths > 0
     prompts = Prompts(labels, groups, usable, wanted.discriminator, wanted.seed)
     layer = module.resolve_layers([wanted.layer], module.depth(lm), "tiny")[0]
-    return SurfaceTrainer(task, lm, out, "none", labels, prompts, layer)
+    return SurfaceTrainer(task, lm, out, "none", labels, prompts, layer, exported or encoded.prompts())
 
 
 # --- lambda 0, and what may train ---
@@ -250,6 +250,42 @@ def test_the_vector_in_training_is_the_vector_that_is_exported(make_lm, tmp_path
         torch.testing.assert_close(without[name].detach(), wanted_array, rtol=1e-4, atol=1e-4)
     saved = train(make_lm(architecture), tmp_path / "saved", wanted)
     assert saved.checkpoints[12].is_dir()
+
+
+def longer(encoded: Encoded, which: np.ndarray) -> Encoded:
+    """Prompts as they are exported, where some were cut inside the row: these have two tokens more in the middle."""
+    ids = [np.insert(p, 2, [9, 9]) if cut else p for p, cut in zip(encoded.prompts().ids, which, strict=True)]
+    lengths = np.array([len(p) for p in ids], dtype=np.int64)
+    return Encoded(ids, lengths, which, np.zeros(len(ids), dtype=bool))
+
+
+def test_a_prompt_cut_for_its_summary_is_read_alone_as_it_is_exported(make_lm, tmp_path):
+    encoded, labels, groups = rows()
+    cut = np.arange(N) % 3 == 0
+    lm = make_lm()
+    one = trainer(lm, spec(), tmp_path, longer(encoded, cut))
+    one.causal.train()
+    for step, parts in enumerate(one.task.epoch(0)[:3]):
+        one._step(step, parts)
+    some = np.flatnonzero(cut)[:5]
+    assert (one._codes(some) == -1).all()
+    assert (one._codes(np.flatnonzero(~cut & ~one.prompts.held(one.window))) != -1).any(axis=1).all()
+    one.causal.eval()
+    hidden, mask = one._prompts_only(some)
+    exported = extract_vectors(lm, one.exported.select(some), ["lasttok"], [-1])["lasttok", one.layer]
+    inside = extract_vectors(lm, encoded.select(some), ["lasttok"], [-1])["lasttok", one.layer]
+    assert np.abs(exported - inside).max() > 1e-3
+    torch.testing.assert_close(
+        pool(hidden, mask, ["lasttok"])["lasttok"].detach(), torch.from_numpy(exported), rtol=1e-4, atol=1e-4
+    )
+    bank = torch.cat([block.vectors["lasttok"] for block in one.bank.recent])
+    assert 20 <= len(bank) <= 24  # as many prompts a step as asked for; at the first, lambda is 0: four at most
+    found = surfacelora(
+        make_lm(), encoded, np.arange(40), labels, groups, spec(), tmp_path / "run", exported=longer(encoded, cut)
+    )
+    assert any("14 of 40 training rows have a prompt that is cut" in note for note in found.notes)
+    again = train(make_lm(), tmp_path / "run")  # other prompts are another training
+    assert again.resumed_from == 0
 
 
 def test_embeddings_cannot_be_mitigated(make_lm, tmp_path):
