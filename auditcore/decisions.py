@@ -17,6 +17,7 @@ from auditcore.spec import ARTIFACTS
 from auditcore.store import Run
 
 KINDS = ("surfacelora", "frontier")
+DEFENDED = "checkpoint_defences"  # the table of what is left behind a defence on the exported vectors
 Read = Callable[[Run, str], pd.DataFrame]
 
 
@@ -142,6 +143,21 @@ def view(runs: Sequence[Run], declaration: Declaration | None = None, read: Read
         raise RunError("These runs were audited on different data; their checkpoints cannot be compared.")
     table = pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
     return Frontier(tuple(runs), table, declaration or declared(runs[0]))
+
+
+def defended(seen: Frontier, read: Read = read_table) -> pd.DataFrame:
+    """What is left where the exported vectors pass a defence too: `frontier.points` with a column `defence`.
+
+    The model before training and every checkpoint, under the same attackers; none of them is a candidate of the rule.
+    """
+    parts = []
+    for run in seen.runs:
+        if not run.has(DEFENDED):
+            continue
+        table = read(run, DEFENDED).assign(run_id=run.id)
+        for defence, rows in table.groupby("defence", sort=False):
+            parts.append(frontier.points(rows, seen.declaration.attackers).assign(defence=defence))
+    return pd.concat(parts, ignore_index=True) if parts else seen.points.iloc[:0].assign(defence=[])
 
 
 def rebounds(run: Run, declaration: Declaration, n_boot: int = 2000) -> dict[tuple[str, str], Rebound]:

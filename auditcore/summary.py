@@ -216,6 +216,9 @@ def checkpoint_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
         lines += [
             say.rebound_sentence(found.get((a, b)), b) for a in seen.declaration.attributes for b in seen.artifacts()
         ]
+    for (_, artifact), cell in decisions.defended(seen, read).groupby(["attribute", "artifact"], sort=False):
+        if told := say.defended_sentence(cell, seen.at):
+            lines.append((f"{artifact}: ", *told))
     if decisions.revealed(run) is None:
         lines.append((say.SEALED,))
     return lines

@@ -107,13 +107,17 @@ def _tradeoffs(seen: Frontier, attribute: str, names: dict[str, str]) -> tuple[s
         "Click a point to look at that checkpoint below.",
     )
     _legend(seen, names)
-    axes = figures.ranges(rows, seen.declaration.budget)
+    behind = decisions.defended(seen, ui.read)
+    behind = behind[(behind["attribute"] == attribute)]
+    axes = figures.ranges(pd.concat([rows, behind]) if len(behind) else rows, seen.declaration.budget)
     artifacts = seen.artifacts()
     focus = _frontier_checkpoint.focus(seen)
     columns = st.columns(min(len(artifacts), 3), gap="medium")
     for place, artifact in enumerate(artifacts):
         with columns[place % len(columns)]:
-            _tradeoff(seen, trained[trained["artifact"] == artifact], attribute, artifact, axes, focus, names)
+            cell = trained[trained["artifact"] == artifact]
+            mine = behind[behind["artifact"] == artifact]
+            _tradeoff(seen, cell, attribute, artifact, axes, focus, names, mine)
     if missing == len(trained) and trained["signed_gap"].notna().any():
         said = "No summaries were measured (rouge_rows: 0): there is nothing to hold the leak against, and the rule "
         ui.notice("warning", said + "chooses nothing. The gaps stand in the table below.")
@@ -123,8 +127,9 @@ def _tradeoffs(seen: Frontier, attribute: str, names: dict[str, str]) -> tuple[s
 
 
 def _tradeoff(
-    seen: Frontier, cell: pd.DataFrame, attribute: str, artifact: str, axes, focus, names: dict[str, str]
-) -> None:
+    seen: Frontier, cell: pd.DataFrame, attribute: str, artifact: str, axes, focus, names: dict[str, str],
+    defended: pd.DataFrame,
+) -> None:  # fmt: skip
     role = "declared" if artifact in seen.declaration.artifacts else "not declared"
     at = seen.at
     marked = seen.point(at["run_id"], int(at["step"]), attribute, artifact) if at is not None else None
@@ -135,8 +140,9 @@ def _tradeoff(
     anchors = seen.anchors
     if len(anchors):
         anchors = anchors[(anchors["attribute"] == attribute) & (anchors["artifact"] == artifact)]
+    behind = defended[defended["step"] > 0]
     fig = figures.tradeoff_figure(
-        cell, anchors, seen.declaration.budget, axes, marked=marked, focus=focus,
+        cell, anchors, seen.declaration.budget, axes, marked=marked, focus=focus, defended=behind,
         label=f"{what}, {which}{say.checkpoint_name(at)}" if at is not None else "",
     )  # fmt: skip
     alt = (
@@ -146,6 +152,8 @@ def _tradeoff(
     event = ui.chart(fig, key, alt, on_select="rerun", selection_mode="points")
     _frontier_checkpoint.clicked(key, event)
     ui.quiet(caption)
+    if told := say.defended_sentence(defended, marked):
+        ui.quiet(told)
 
 
 def _legend(seen: Frontier, names: dict[str, str]) -> None:

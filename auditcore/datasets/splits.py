@@ -54,8 +54,8 @@ def training_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int) -> pd
     return drawn.assign(split=drawn["split"].mask(unlabelled, "train"))
 
 
-def checkpoint_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int) -> pd.DataFrame:
-    """Return the frame with `split` filled for checkpoints that are there already: bal_* as in `make_splits`.
+def checkpoint_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int, defences: bool = False) -> pd.DataFrame:
+    """Return the frame with `split` filled for checkpoints that are there already, as in `make_splits`.
 
     Splits that the data brings are kept, after a look that bal_train and bal_val are there and share no subject.
     """
@@ -63,7 +63,7 @@ def checkpoint_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int) -> 
         _require(frame, ("bal_train", "bal_val"))
         require_disjoint_splits(frame)
         return frame.copy()
-    return _drawn(frame, labels, seed, SHARES)
+    return _drawn(frame, labels, seed, SHARES_WITH_DEFENCES if defences else SHARES)
 
 
 def _drawn(frame: pd.DataFrame, labels: Sequence[str], seed: int, shares: dict[str, float]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
-from auditcore.findings.frontier import checkpoint_name
+from auditcore.findings.frontier import checkpoint_name, defence_name
 from auditcore.frontier import Rebound
 from auditcore.words import escape, known, number, shorten, signed
 
@@ -64,13 +64,15 @@ def tradeoff_figure(
     marked: dict[str, Any] | None = None,
     label: str = "",
     focus: tuple[str, int] | None = None,
+    defended: pd.DataFrame | None = None,
     height: int = 420,
 ) -> go.Figure:
     """Draw ROUGE-L against the gap of the strongest attacker, one point per checkpoint, for one artifact.
 
     points: trained checkpoints of one attribute, artifact and layer (with `pareto`), of one run or several; anchors:
     the same cell's `frontier.anchors`; marked: the chosen or nearest row, ringed and labelled `label`; focus: (run,
-    step) the reader looks at. Bars are 95 % intervals. customdata holds run and step: a click selects them.
+    step) the reader looks at; defended: the same cell's trained rows of `decisions.defended`, a dashed line each. Bars
+    are 95 % intervals. customdata holds run and step: a click selects them.
     """
     fig = Canvas(height)
     (x0, x1), (y0, y1) = axes
@@ -83,6 +85,8 @@ def tradeoff_figure(
     for (run_id, strength), rows in points.groupby(["run_id", "lambda"], sort=False, dropna=False):
         # Checkpoints of one training follow each other; adapters from elsewhere need not.
         _path(fig, rows.sort_values("step"), hue_of(strength, hues), signs[run_id], known(strength))
+    for (run_id, defence), rows in _by_defence(defended):
+        _defended(fig, rows.sort_values("step"), str(defence), signs.get(run_id, SIGNS[0]), hues)
     _pareto_line(fig, points)
     for place, anchor in enumerate(anchors.to_dict("records")):
         named = anchor["anchor"] not in set(anchors["anchor"].iloc[:place])
@@ -126,6 +130,34 @@ def _path(fig: Canvas, rows: pd.DataFrame, hue: str, sign: str, joined: bool) ->
         selected={"marker": {"opacity": 1}},
         unselected={"marker": {"opacity": 1}},
     )
+
+
+def _by_defence(defended: pd.DataFrame | None) -> Any:
+    return [] if defended is None else defended.groupby(["run_id", "defence"], sort=False)
+
+
+def _defended(fig: Canvas, rows: pd.DataFrame, defence: str, sign: str, hues: dict[float | None, str]) -> None:
+    """The same checkpoints once their exported vectors pass a defence: a dashed line with its name."""
+    rows = rows[np.isfinite(rows[["signed_gap", "rougeL"]].astype(float).to_numpy()).all(axis=1)]
+    if rows.empty:
+        return
+    low, high = _ends(rows)
+    gap, use = rows["signed_gap"].astype(float), rows["rougeL"].astype(float)
+    values = [float(v) if known(v) else None for v in rows["lambda"]]
+    hue = hues.get(values[-1], theme.QUIET)
+    spread = {"type": "data", "array": high - gap, "arrayminus": gap - low, "color": hue, "thickness": 1, "width": 0}
+    fig.add(
+        "scatter", x=gap, y=use, mode="lines+markers", line={"color": hue, "width": 1.4, "dash": "dash"},
+        marker={"size": 7, "symbol": f"{sign}-open-dot", "color": hue},
+        error_x=spread, customdata=_custom(rows), name=f"with {defence_name(defence)}",
+        hovertemplate=f"%{{customdata[2]}}, with {escape(defence_name(defence))} on its vectors<br>"
+        "LeakageGap %{customdata[3]}<br>ROUGE-L %{customdata[4]}<extra></extra>",
+        selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}},
+    )  # fmt: skip
+    fig.note(
+        f"with {escape(defence_name(defence))}", float(gap.iloc[-1]), float(use.iloc[-1]), yanchor="top", yshift=-5,
+        xanchor="center", font={"size": 12, "color": hue},
+    )  # fmt: skip
 
 
 def _custom(rows: pd.DataFrame) -> list[list[Any]]:

@@ -121,6 +121,37 @@ def tradeoff_sentence(rows: pd.DataFrame, focus: dict[str, Any] | None, budget: 
     return [head[:1].upper() + head[1:], tail]
 
 
+def defence_name(name: object) -> str:
+    """A defence as a line of the picture is called."""
+    return str(name).upper() if name in ("leace", "inlp", "pca") else str(name)
+
+
+def defended_sentence(rows: pd.DataFrame, focus: dict[str, Any] | None) -> list[str]:
+    """What a defence on the exported vector adds to training. rows: `decisions.defended` of one cell; focus: a point.
+
+    Says it of the marked checkpoint, with the same defence on the model before training beside it.
+    """
+    parts: list[str] = []
+    if focus is None:
+        return parts
+    for defence, mine in rows.groupby("defence", sort=False):
+        at = mine[(mine["run_id"] == focus["run_id"]) & (mine["step"] == focus["step"])]
+        if at.empty or not known(at["signed_gap"].iloc[0]):
+            continue
+        row = at.iloc[0]
+        spread = percent_interval(row["accuracy_low"], row["accuracy_high"])
+        base = mine[mine["step"] == 0]
+        alone = f"; {defence_name(defence)} alone, on the base model, {percent(base['accuracy'].iloc[0])}"
+        parts.append(
+            f"With {defence_name(defence)} on its exported vectors too: {percent(row['accuracy'])} named by "
+            f"{row['probe']}, 95 % interval {spread}, {counted(int(row['n_subjects']), 'subject')}"
+            f"{alone if len(base) and row['step'] else ''}. "
+        )
+    if parts:
+        parts.append("Fitted on defence_fit, which nothing else here has seen; no candidate of the rule.")
+    return parts
+
+
 def rebound_sentence(found: Rebound | None, artifact: str) -> list[str]:
     """Say whether a leak came back after its lowest point."""
     if found is None:

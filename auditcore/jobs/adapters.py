@@ -13,6 +13,7 @@ from auditcore.errors import ModelError
 from auditcore.jobs import sealed
 from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
+from auditcore.jobs.defences import FIT, needs_fit
 from auditcore.jobs.rows import Rows, load
 from auditcore.jobs.surfacelora import without_test
 from auditcore.spec import FrontierSpec
@@ -76,8 +77,8 @@ def used_rows(spec: FrontierSpec, dataset: Any) -> tuple[Any, list[str]]:
     """Keep the rows of the bal_* splits, and what the membership attack needs; and words for what is left out."""
     from auditcore.datasets.splits import checkpoint_splits
 
-    frame = checkpoint_splits(dataset.frame, spec.data.labels, spec.seed)
-    keep = frame["split"].isin(BAL).to_numpy(dtype=bool)
+    frame = checkpoint_splits(dataset.frame, spec.data.labels, spec.seed, needs_fit(spec))
+    keep = frame["split"].isin([*BAL, *([FIT] if needs_fit(spec) else [])]).to_numpy(dtype=bool)
     if spec.membership_rows:
         keep = keep | frame["member"].notna().to_numpy(dtype=bool)
     left = frame.loc[~keep, "split"].fillna("no split").value_counts()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from auditcore.jobs.context import readable
+from auditcore.jobs.defences import fit_rows, needs_fit
 from auditcore.jobs.estimate import Plan
 from auditcore.jobs.plan import power_of, sample
 from auditcore.spec import FrontierSpec, SurfaceLoraSpec
@@ -76,8 +77,9 @@ def _bench(spec: SurfaceLoraSpec | FrontierSpec, dataset: Any) -> _Bench:
     seen = dataset.select(np.flatnonzero(frame["split"].ne(TEST).to_numpy(dtype=bool)))
     some = sample(spec, seen)
     rows = [balanced_rows(seen.frame, attribute, spec.seed) for attribute in spec.data.labels]
+    set_aside = max(len(fit_rows(seen.frame, a)) for a in spec.data.labels) if needs_fit(spec) else 0
     return _Bench(
-        probed=max(len(r[FIT]) + len(r[CHOOSE]) for r in rows),
+        probed=max(len(r[FIT]) + len(r[CHOOSE]) for r in rows) + set_aside,
         fitted=max(len(r[FIT]) for r in rows),
         summarised=min(spec.rouge_rows, int(frame["split"].eq(CHOOSE).sum())),
         remembered=min(2 * spec.membership_rows, int(frame["member"].notna().sum())),
@@ -182,7 +184,7 @@ def evaluation_cost(spec: SurfaceLoraSpec | FrontierSpec, bench: _Bench, token_s
     for probe in spec.probes:
         one = _PROBE_SECONDS.get(probe, _OTHER_PROBE_SECONDS) * (len(spec.seeds) + _REFIT * spec.permutations)
         fits += one * sum(3.0 if artifact == "concat" else 1.0 for artifact in spec.audit)
-    fits *= len(spec.data.labels) * max(bench.fitted / 1600, 0.1)
+    fits *= len(spec.data.labels) * max(bench.fitted / 1600, 0.1) * (1 + len(spec.defences))
     summaries = bench.summarised * (bench.prompt_tokens + _DECODED * new_tokens) * token_seconds
     membership = bench.remembered * bench.row_tokens * token_seconds
     each = vectors + fits + summaries + membership

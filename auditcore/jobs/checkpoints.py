@@ -15,10 +15,12 @@ import numpy as np
 import pandas as pd
 
 from auditcore import rouge
+from auditcore.decisions import DEFENDED
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, evidence, sealed
 from auditcore.jobs.context import Context, OnProgress
-from auditcore.jobs.defences import append
+from auditcore.jobs.defences import FIT as SET_ASIDE
+from auditcore.jobs.defences import append, fit_rows, needs_fit, protected
 from auditcore.jobs.rows import Rows, ids_hash
 from auditcore.spec import MembershipSpec, dump_spec, parse_spec
 
@@ -54,6 +56,10 @@ class Bench:
         self.evaluated: dict[str, dict[str, np.ndarray]] = {}
         for attribute in self.spec.data.labels:
             self.evaluated[attribute] = balanced_rows(rows.frame, attribute, self.spec.seed)
+            if needs_fit(self.spec):
+                self.evaluated[attribute][SET_ASIDE] = fit_rows(rows.frame, attribute)
+        if needs_fit(self.spec) and not rows.frame["split"].eq(SET_ASIDE).any():
+            raise DatasetError(f"defences: no row is in {SET_ASIDE}, on which they are fitted; map the split role.")
 
     # --- which rows ---
 
@@ -92,11 +98,13 @@ class Bench:
         found = []
         for attribute, rows in self.evaluated.items():
             frame = self.rows.frame
-            left = [f"{int(frame['split'].eq(s).sum()) - len(at):,} of {s}" for s, at in rows.items()]
+            left = [f"{int(frame['split'].eq(s).sum()) - len(rows[s]):,} of {s}" for s in (FIT, CHOOSE)]
             found.append(
                 f"{attribute}: every checkpoint's probes are fitted on {len(rows[FIT]):,} rows of {FIT} and judged on "
                 f"{len(rows[CHOOSE]):,} of {CHOOSE}, classes equally frequent ({' and '.join(left)} left out)."
             )
+            if needs_fit(self.spec):
+                found.append(f"{attribute}: defences are fitted on {len(rows[SET_ASIDE]):,} rows of {SET_ASIDE}.")
         if self.spec.membership_rows:
             member = self.remembered[1]
             found.append(
@@ -114,7 +122,8 @@ class Bench:
             return
         cells = list(product(spec.data.labels, spec.audit, spec.probes))
         asked = (bool(spec.rouge_rows), bool(spec.membership_rows) and checkpoint.step > 0)
-        total = 1 + len(cells) + sum(asked)
+        behind = list(product(spec.data.labels, spec.audit, spec.defences))
+        total = 1 + len(cells) + sum(asked) + len(behind)
         with context.stage(checkpoint.stage, total) as on_progress:
             layer, vectors = self._vectors(checkpoint)
             on_progress(1, total)
@@ -131,17 +140,33 @@ class Bench:
                 carried |= self._summaries(checkpoint)
                 on_progress(1 + len(cells) + 1, total)
             carried |= self._membership(checkpoint) if asked[1] else dict.fromkeys(EZ_COLUMNS, np.nan)
-            self._write(checkpoint, pd.concat(metrics, ignore_index=True), carried)
+            self._write("checkpoints", checkpoint, pd.concat(metrics, ignore_index=True), carried)
+            defended = []
+            for number, cell in enumerate(behind):
+                defended += self._defended(vectors[cell[1]], layer, *cell)
+                on_progress(1 + len(cells) + sum(asked) + number + 1, total)
+            if defended:
+                self._write(DEFENDED, checkpoint, pd.concat(defended, ignore_index=True), carried)
             table = pd.concat(predictions, ignore_index=True).assign(step=checkpoint.step)
             append(context, "predictions", table, {"step": checkpoint.step})
 
-    def _write(self, checkpoint: Checkpoint, metrics: pd.DataFrame, carried: dict[str, Any]) -> None:
+    def _defended(
+        self, array: np.ndarray, layer: int, attribute: str, artifact: str, defence: str
+    ) -> list[pd.DataFrame]:
+        """What each probe still reads when the exported vectors pass a defence first."""
+        rows = {split: np.searchsorted(self.probed, at) for split, at in self.evaluated[attribute].items()}
+        frame = self.rows.frame.iloc[self.probed]
+        found = protected(self.context, defence, array, frame, attribute, artifact, rows)
+        cells = [self._probe(found.vectors, attribute, artifact, layer, p, defence) for p in self.spec.probes]
+        return [cell.metrics for cell in cells]
+
+    def _write(self, name: str, checkpoint: Checkpoint, metrics: pd.DataFrame, carried: dict[str, Any]) -> None:
         pooled = metrics[metrics["seed"].isna()].reset_index(drop=True)
         first = {"run_id": self.context.run.id, "checkpoint": checkpoint.name, "step": checkpoint.step}
         strength = np.nan if checkpoint.strength is None else float(checkpoint.strength)
         table = pooled.assign(**{**first, "lambda": strength, **carried, "selected": False})
         order = [*first, "lambda", *[c for c in table if c not in (*first, "lambda")]]
-        append(self.context, "checkpoints", table[order], {"step": checkpoint.step})
+        append(self.context, name, table[order], {"step": checkpoint.step})
 
     def _alive(self) -> OnProgress:
         """Progress inside a part: only cancelling is listened to."""
@@ -170,11 +195,14 @@ class Bench:
         layer = int(next(iter(kept)).split("@")[1])
         return layer, {name.split("@")[0]: array for name, array in kept.items()}
 
-    def _probe(self, array: np.ndarray, attribute: str, artifact: str, layer: int, probe: str) -> Any:
+    def _probe(
+        self, array: np.ndarray, attribute: str, artifact: str, layer: int, probe: str, defence: str = "none"
+    ) -> Any:
         from auditcore.leakage.gap import evaluate
 
         spec, frame = self.spec, self.rows.frame.iloc[self.probed]
-        rows = {split: np.searchsorted(self.probed, at) for split, at in self.evaluated[attribute].items()}
+        judged = {split: self.evaluated[attribute][split] for split in (FIT, CHOOSE)}
+        rows = {split: np.searchsorted(self.probed, at) for split, at in judged.items()}
         return evaluate(
             array,
             frame[attribute],
@@ -191,6 +219,7 @@ class Bench:
             attribute=attribute,
             artifact=artifact,
             layer=layer,
+            defence=defence,
         )
 
     def _summaries(self, checkpoint: Checkpoint) -> dict[str, float]:

@@ -14,7 +14,7 @@ from auditcore.spec import VectorsSpec
 FIT = "defence_fit"
 
 
-def needs_fit(spec: VectorsSpec) -> bool:
+def needs_fit(spec: Any) -> bool:
     """True when a defence is fitted, so that subjects have to be set aside for it."""
     return any(name not in ("none", "prompt") for name in spec.defences)
 
@@ -33,6 +33,27 @@ def fit_rows(frame: pd.DataFrame, attribute: str) -> np.ndarray:
     single = subject_classes(frame, attribute).dropna().index
     usable = frame["split"].eq(FIT) & frame[attribute].notna() & frame["group"].isin(single)
     return np.flatnonzero(usable.to_numpy(dtype=bool)).astype(np.int64)
+
+
+def protected(
+    context: Context,
+    name: str,
+    array: np.ndarray,
+    frame: pd.DataFrame,
+    attribute: str,
+    artifact: str,
+    rows: dict[str, np.ndarray],
+) -> Any:
+    """`leakage.erasure.Protected`: a defence fitted on the defence_fit rows of `rows`; what was left out is noted."""
+    from auditcore.leakage.erasure import Options, protect
+
+    spec: Any = context.spec
+    options = Options(**spec.defence_options.model_dump(exclude={"fit_on"}))
+    about = f"{attribute} {artifact}"
+    found = protect(name, array, frame[attribute], frame["group"], rows, options, spec.seed, about)
+    for note in found.notes:
+        context.note(note)
+    return found
 
 
 class Defended:
@@ -56,22 +77,15 @@ class Defended:
     @cached_property
     def fitted(self) -> Any:
         """`leakage.erasure.Protected`; what had to be left out is noted."""
-        from auditcore.leakage.erasure import Defence, Options, Protected, protect
+        from auditcore.leakage.erasure import Defence, Protected
 
+        where = self.where
         if self.directed is not None:
-            return Protected(self.directed, Defence(self.where["defence"], 0), 0, 0, [])
-        spec, where = self.context.spec, self.where
-        assert isinstance(spec, VectorsSpec)
-        options = Options(**spec.defence_options.model_dump(exclude={"fit_on"}))
-        about = f"{where['attribute']} {where['artifact']}"
-        frame = self.rows.frame
-        found = protect(
-            where["defence"], self.plain, frame[where["attribute"]], frame["group"], self.evaluated, options, spec.seed,
-            about,
+            return Protected(self.directed, Defence(where["defence"], 0), 0, 0, [])
+        return protected(
+            self.context, where["defence"], self.plain, self.rows.frame, where["attribute"], where["artifact"],
+            self.evaluated,
         )  # fmt: skip
-        for note in found.notes:
-            self.context.note(note)
-        return found
 
     @property
     def array(self) -> np.ndarray:

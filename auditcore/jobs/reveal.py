@@ -19,6 +19,7 @@ from auditcore.errors import DatasetError, ModelError, RunError
 from auditcore.frontier import Declaration
 from auditcore.jobs import sealed
 from auditcore.jobs.context import Context
+from auditcore.jobs.defences import protected
 from auditcore.jobs.lock import plain
 from auditcore.jobs.rows import Rows
 
@@ -45,9 +46,15 @@ def work(context: Context) -> None:
     exported, positions = _vectors(context, model, rows, evaluated)
     here = frame.iloc[positions].reset_index(drop=True)
     for attribute, (artifact, layer), probe in product(evaluated, exported, _spec(context).probes):
-        at = {split: np.searchsorted(positions, found) for split, found in evaluated[attribute].items()}
+        at = {s: np.searchsorted(positions, found) for s, found in evaluated[attribute].items()}
         where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": "none"}
         _probe(context, here, exported[artifact, layer], at, probe, where, declaration, int(chosen["step"]))
+    for attribute, (artifact, layer), defence in product(evaluated, exported, _spec(context).defences):
+        at = {split: np.searchsorted(positions, found) for split, found in evaluated[attribute].items()}
+        where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence}
+        behind = protected(context, defence, exported[artifact, layer], here, attribute, artifact, at).vectors
+        for probe in _spec(context).probes:
+            _probe(context, here, behind, at, probe, where, declaration, int(chosen["step"]))
     _summaries(context, model, rows)
     if not context.finished(VERDICTS):
         with context.stage(VERDICTS):
@@ -178,7 +185,8 @@ def _probe(
     from auditcore.leakage.gap import evaluate
 
     spec = _spec(context)
-    name = f"bal_test: {where['attribute']} from {where['artifact']}, {probe}"
+    behind = "" if where["defence"] == "none" else f" behind {where['defence']}"
+    name = f"bal_test: {where['attribute']} from {where['artifact']}{behind}, {probe}"
     if context.finished(name):
         return
     counts = _is_declared({**where, "probe": probe}, declaration)
@@ -191,12 +199,14 @@ def _probe(
         key = {**where, "probe": probe}
         append(context, "probe_metrics", result.metrics, key)
         test = result.predictions[result.predictions["split"] == sealed.TEST]
-        append(context, "predictions", test.assign(step=step), {**key, "split": sealed.TEST})
+        if where["defence"] == "none":
+            append(context, "predictions", test.assign(step=step), {**key, "split": sealed.TEST})
 
 
 def _is_declared(row: dict[Any, Any], declaration: Declaration) -> bool:
     return (
-        row["attribute"] in declaration.attributes
+        row.get("defence", "none") == "none"
+        and row["attribute"] in declaration.attributes
         and row["artifact"] in declaration.artifacts
         and row["probe"] in declaration.attackers
         and (not declaration.layers or row["layer"] in declaration.layers)
@@ -216,13 +226,19 @@ def _verdicts(context: Context, record: dict[str, Any], chosen: dict[str, Any], 
     table = run.read("checkpoints")
     mine = table["step"] == chosen["step"]
     same = table[mine].iloc[0]
-    tested = metrics[metrics["split"] == sealed.TEST]
+    tested = metrics[(metrics["split"] == sealed.TEST) & (metrics["defence"] == "none")]
     carried = {c: same[c] for c in ("run_id", "step", "lambda", "checkpoint") if c in table}
     carried |= {k: v for k, v in (run.manifest.get("test_summaries") or {}).items() if k in table}
     rows = pd.concat(
         [table[table["split"] != sealed.TEST].assign(selected=mine), tested.assign(**carried, selected=True)]
     )
     run.write("checkpoints", rows.reset_index(drop=True)[list(table.columns)])
+    behind = metrics[(metrics["split"] == sealed.TEST) & (metrics["defence"] != "none") & metrics["seed"].isna()]
+    if len(behind):
+        known = run.read(decisions.DEFENDED)
+        more = behind.assign(**carried, selected=True)
+        both = [known[known["split"] != sealed.TEST].assign(selected=known["step"] == chosen["step"]), more]
+        run.write(decisions.DEFENDED, pd.concat(both, ignore_index=True)[list(known.columns)])
     context.record(claim=claim(run.manifest, verdicts))
     combined = verdicts[verdicts["attacker"] == "all"]
     outcome = {

@@ -15,6 +15,7 @@ from auditcore.errors import DatasetError
 from auditcore.jobs import cache, sealed
 from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
+from auditcore.jobs.defences import FIT, needs_fit
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import SurfaceLoraSpec
 
@@ -207,6 +208,7 @@ def with_splits(spec: SurfaceLoraSpec, dataset: Any) -> tuple[Any, list[str]]:
 def used_rows(spec: SurfaceLoraSpec, dataset: Any) -> tuple[Any, list[str]]:
     """Keep the rows that are trained on, choose a checkpoint or test the choice; and words for what is left out."""
     used = {*spec.train_splits, *spec.adversary_splits, "bal_train", "bal_val", sealed.TEST}
+    used |= {FIT} if needs_fit(spec) else set()
     split = dataset.frame["split"]
     keep = split.isin(list(used)).to_numpy(dtype=bool)
     if spec.membership_rows:

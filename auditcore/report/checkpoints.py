@@ -1,5 +1,7 @@
 """A run of checkpoints in; its sections of the report out: trade-off per artifact, rebounds, every checkpoint."""
 
+import pandas as pd
+
 from auditcore import decisions, words
 from auditcore.decisions import Frontier
 from auditcore.findings import frontier as say
@@ -23,7 +25,9 @@ def _tradeoffs(seen: Frontier, attribute: str, number: int) -> tuple[str, bool]:
     from auditcore.figures.frontier import ranges, tradeoff_figure
 
     rows = seen.points[seen.points["attribute"] == attribute]
-    axes, budget, at = ranges(rows, seen.declaration.budget), seen.declaration.budget, seen.at
+    budget, at, behind = seen.declaration.budget, seen.at, decisions.defended(seen)
+    behind = behind[behind["attribute"] == attribute]
+    axes = ranges(pd.concat([rows, behind]) if len(behind) else rows, budget)
     parts = []
     for place, artifact in enumerate(seen.artifacts()):
         cell = rows[(rows["artifact"] == artifact) & (rows["step"] > 0)]
@@ -33,8 +37,11 @@ def _tradeoffs(seen: Frontier, attribute: str, number: int) -> tuple[str, bool]:
             anchors = anchors[(anchors["attribute"] == attribute) & (anchors["artifact"] == artifact)]
         word = "selected" if seen.selection.chosen is not None else "nearest"
         label = f"{word}, {say.checkpoint_name(at)}" if at is not None else ""
-        fig = tradeoff_figure(cell, anchors, budget, axes, marked=marked, label=label, height=380)
-        note = words.plain(say.tradeoff_sentence(cell, marked, budget))
+        mine = behind[behind["artifact"] == artifact]
+        trained = mine[mine["step"] > 0]
+        fig = tradeoff_figure(cell, anchors, budget, axes, marked=marked, label=label, defended=trained, height=380)
+        told = say.defended_sentence(mine, marked)
+        note = " ".join(words.plain(s) for s in (say.tradeoff_sentence(cell, marked, budget), told) if s)
         declared = "declared" if artifact in seen.declaration.artifacts else "not declared"
         parts.append(
             f"<h3>{escape(words.shorten(artifact, 40))}, {declared}</h3>{plot(fig, f'trade-{number}-{place}')}"

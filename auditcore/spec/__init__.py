@@ -15,6 +15,7 @@ from auditcore.errors import SpecError, did_you_mean
 from auditcore.spec.audit import Audit
 from auditcore.spec.checkpoints import CheckpointFolder, DiscriminatorSpec, FrontierSpec, SurfaceLoraSpec
 from auditcore.spec.data import ClinicalSpec, CorpusSpec, DataSpec
+from auditcore.spec.exported import DefenceSpec
 from auditcore.spec.membership import MembershipSpec, NeighbourSpec, ReferenceSpec, SelfPromptSpec, ShadowSpec, SpvSpec
 from auditcore.spec.names import (
     ADVERSARIES,
@@ -43,7 +44,7 @@ from auditcore.spec.names import (
 from auditcore.spec.parts import ModelSpec, parse_template
 from auditcore.spec.recipes import LoraSpec, RecipeSpec, SurfaceShape
 from auditcore.spec.training import FinetuneSpec, SweepSpec, VariantSpec
-from auditcore.spec.vectors import DefenceSpec, GenerateSpec, VectorFile, VectorsSpec
+from auditcore.spec.vectors import GenerateSpec, VectorFile, VectorsSpec
 
 __all__ = [
     "ADVERSARIES",

@@ -5,7 +5,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from auditcore.spec.audit import Audit
-from auditcore.spec.names import ADVERSARIES, ARTIFACTS, PROBES
+from auditcore.spec.exported import Added, Artifacts, DefenceSpec, Probes
+from auditcore.spec.names import ADVERSARIES
 from auditcore.spec.parts import ModelSpec, Part, known_names
 from auditcore.spec.recipes import SurfaceShape
 from auditcore.spec.training import Training
@@ -14,9 +15,12 @@ from auditcore.spec.training import Training
 class CheckpointAudit(Audit):
     """What is measured of every checkpoint: leakage by fresh probes on bal_val, summaries, membership."""
 
-    audit: list[str] = Field(default_factory=lambda: ["lasttok", "meanpool", "concat"], min_length=1)
+    audit: Artifacts = Field(default_factory=lambda: ["lasttok", "meanpool", "concat"])
     layer: int = -1  # -1 = after the final norm
-    probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
+    probes: Probes = Field(default_factory=lambda: ["linear", "mlp"])
+    # On the exported vectors of every checkpoint, fitted on defence_fit: told beside it, and never chosen by the rule.
+    defences: Added = Field(default_factory=list)
+    defence_options: DefenceSpec = Field(default_factory=DefenceSpec)
     seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     budget: float = Field(default=0.025, gt=0, lt=1)
     select_on: Literal["point", "upper"] = "point"  # which end of a gap must meet the budget
@@ -25,16 +29,6 @@ class CheckpointAudit(Audit):
     rouge_rows: int = Field(default=200, ge=0)  # bal_val rows that are summarised; the same ones for every checkpoint
     max_new_tokens: int | None = Field(default=None, ge=1)  # None: as many as the longest of their targets has
     membership_rows: int = Field(default=0, ge=0)  # members, and as many others, for attack `ez`; 0 = not measured
-
-    @field_validator("audit")
-    @classmethod
-    def _artifacts(cls, value: list[str]) -> list[str]:
-        return known_names("artifact", value, ARTIFACTS)
-
-    @field_validator("probes")
-    @classmethod
-    def _probes(cls, value: list[str]) -> list[str]:
-        return known_names("probe", value, PROBES)
 
     @model_validator(mode="after")
     def _roles(self) -> Self:
@@ -79,7 +73,7 @@ class SurfaceLoraSpec(CheckpointAudit, Training):
     """Train the mitigation: a summarisation adapter whose exported vector tells less about a label."""
 
     kind: Literal["surfacelora"] = "surfacelora"
-    targets: list[str] = Field(default_factory=lambda: ["lasttok"], min_length=1)
+    targets: Artifacts = Field(default_factory=lambda: ["lasttok"])
     strength: float = Field(default=2.0, ge=0, alias="lambda")  # 0: utility-only LoRA
     lambda_begin: int = Field(default=0, ge=0)  # steps without a turned gradient at the beginning
     lambda_steps: int | None = Field(default=None, ge=1)  # in which lambda rises; None: all that follow
@@ -93,11 +87,6 @@ class SurfaceLoraSpec(CheckpointAudit, Training):
     learning_rate: float = Field(default=2e-4, gt=0)
     warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
     lora: SurfaceShape = Field(default_factory=SurfaceShape)
-
-    @field_validator("targets")
-    @classmethod
-    def _targets(cls, value: list[str]) -> list[str]:
-        return known_names("artifact", value, ARTIFACTS)
 
     @field_validator("adversary")
     @classmethod
@@ -115,6 +104,9 @@ class SurfaceLoraSpec(CheckpointAudit, Training):
             raise ValueError(f"checkpoint_every {self.checkpoint_every} is more than steps {self.steps}")
         if self.lambda_begin >= self.steps:
             raise ValueError(f"lambda_begin {self.lambda_begin} must be below steps {self.steps}")
+        fitted = [s for s in (*self.train_splits, *self.adversary_splits) if s == self.defence_options.fit_on]
+        if self.defences and fitted:
+            raise ValueError(f"defences are fitted on {fitted[0]}, which is trained on: leave one of the two out")
         audited = [split for split in self.train_splits if split.startswith("bal_")]
         if audited:
             raise ValueError(f"train_splits: {audited[0]} is for the audit; what was trained on its rows says nothing")

@@ -5,10 +5,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from auditcore.errors import did_you_mean
 from auditcore.spec.audit import Audit
-from auditcore.spec.names import ARTIFACTS, DEFENCES, PROBES, WHY_NOT, Fraction
-from auditcore.spec.parts import ModelSpec, Part, known_names
+from auditcore.spec.exported import Artifacts, Defences, DefenceSpec, Probes
+from auditcore.spec.parts import ModelSpec, Part
 
 
 class VectorFile(Part):
@@ -16,24 +15,6 @@ class VectorFile(Part):
 
     path: str
     column: str | None = None
-
-
-class DefenceSpec(Part):
-    """How defences on vectors are fitted; what one of them does not use is ignored by it."""
-
-    fit_on: str = "defence_fit"
-    dimensions: int | None = Field(default=None, ge=1)  # directions to remove; None: classes - 1, what their means span
-    noise: float = Field(default=0.5, gt=0)  # of `noise`: standard deviation, in those of each column
-    keep: Fraction = 0.5  # of `truncate`: share of the columns
-
-    @field_validator("fit_on")
-    @classmethod
-    def _fit_on(cls, value: str) -> str:
-        if value not in WHY_NOT:
-            raise ValueError(f"'{value}' is not a split.{did_you_mean(value, WHY_NOT)}")
-        if WHY_NOT[value]:
-            raise ValueError(f"{WHY_NOT[value]} Defences are fitted on subjects of their own, those of defence_fit")
-        return value
 
 
 class GenerateSpec(Part):
@@ -50,12 +31,12 @@ class VectorsSpec(Audit):
     kind: Literal["vectors"] = "vectors"
     model: ModelSpec | None = None
     vectors: VectorFile | None = None
-    artifacts: list[str] = Field(default_factory=lambda: ["lasttok", "meanpool"], min_length=1)
+    artifacts: Artifacts = Field(default_factory=lambda: ["lasttok", "meanpool"])
     # -1 = after the final norm; all = every one, from the embeddings (0) to there
     layers: list[int] | Literal["all"] = Field(default_factory=lambda: [-1])
     last_k: int = Field(default=8, ge=1)  # tokens in the artifact last_k_mean
-    probes: list[str] = Field(default_factory=lambda: ["linear", "mlp"], min_length=1)
-    defences: list[str] = Field(default_factory=lambda: ["none"], min_length=1)
+    probes: Probes = Field(default_factory=lambda: ["linear", "mlp"])
+    defences: Defences = Field(default_factory=lambda: ["none"])
     defence_options: DefenceSpec = Field(default_factory=DefenceSpec)
     directives: dict[str, str] | None = None  # of the defence `prompt`: name -> text; None: the three shipped ones
     meta_terms: list[str] | None = None  # words of directives that no summary should hold; None: the list shipped
@@ -72,21 +53,6 @@ class VectorsSpec(Audit):
         if whole or value == "all":
             return value
         raise ValueError(f"{value!r} is neither a list of whole numbers, such as [0, 15, -1], nor all")
-
-    @field_validator("artifacts")
-    @classmethod
-    def _artifacts(cls, value: list[str]) -> list[str]:
-        return known_names("artifact", value, ARTIFACTS)
-
-    @field_validator("probes")
-    @classmethod
-    def _probes(cls, value: list[str]) -> list[str]:
-        return known_names("probe", value, PROBES)
-
-    @field_validator("defences")
-    @classmethod
-    def _defences(cls, value: list[str]) -> list[str]:
-        return known_names("defence", value, DEFENCES)
 
     @field_validator("directives")
     @classmethod

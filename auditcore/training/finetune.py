@@ -27,7 +27,7 @@ from auditcore.training.trainer import OnStep, Task, Trainer
 # Fields of a spec that change no weight: names, and how checkpoints are measured.
 NOT_DECIDING = {
     *("name", "data", "threads", "store_text", "audit", "probes", "seeds", "budget", "permutations", "n_boot"),
-    *("select_on", "rouge_rows", "max_new_tokens", "membership_rows"),
+    *("select_on", "rouge_rows", "max_new_tokens", "membership_rows", "defences", "defence_options"),
 }
 LOG_COLUMNS = (
     "step",

@@ -43,6 +43,22 @@ def test_one_point_per_checkpoint_with_both_intervals_and_its_address(points) ->
     assert "budget" in text
 
 
+def test_checkpoints_behind_a_defence_are_a_dashed_line_with_its_name(points) -> None:
+    behind = points[points["artifact"] == "lasttok"].assign(defence="leace", signed_gap=0.01)
+    fig = drawn(points, defended=behind[behind["step"] > 0])
+    lines = [t for t in fig.data if t.name == "with LEACE"]
+    assert [t.line.dash for t in lines] == ["dash", "dash"]
+    assert sorted((row[0], int(row[1])) for t in lines for row in t.customdata) == [
+        ("plain", 50), ("plain", 100), ("two", 50), ("two", 100),
+    ]  # fmt: skip
+    assert sum("with LEACE" in (a.text or "") for a in fig.layout.annotations) == 2
+    focus = points[(points["run_id"] == "two") & (points["step"] == 100)].iloc[0].to_dict()
+    told = "".join(say.defended_sentence(behind, focus))
+    assert "With LEACE on its exported vectors too" in told
+    assert "LEACE alone, on the base model" in told
+    assert say.defended_sentence(behind, None) == []
+
+
 def test_artifacts_share_their_axes_and_missing_values_do_not_stop_a_picture(points) -> None:
     broken = points.assign(rougeL=np.where(points["step"] == 50, np.nan, points["rougeL"]))
     (x0, x1), (y0, y1) = figures.ranges(broken, 0.025)
