@@ -64,7 +64,8 @@ def _vectors(arguments: argparse.Namespace) -> int:
     rows = arguments.rows or arguments.file
     if Path(rows).suffix.lower() in (".npy", ".safetensors"):
         raise SpecError(f"{rows}: holds no labels; name the file that does with --rows, in the order of the vectors.")
-    given = {"group": arguments.group, "split": arguments.split, "id": arguments.id}
+    given = {"group": arguments.group, "split": arguments.split, "id": arguments.id, "prompt": arguments.text}
+    given["metadata"] = arguments.metadata.split(",") if arguments.metadata else None
     roles = {"label": arguments.label.split(","), **{k: v for k, v in given.items() if v is not None}}
     chosen = {"probes": arguments.probe, "budget": arguments.budget, "seed": arguments.seed}
     raw = {
@@ -272,7 +273,7 @@ def _findings(run: store.Run) -> list[Sentence]:
     if (counted := summary.subjects(run)) is not None:
         found.append(findings.subjects_finding(*counted))
     found += summary.checkpoint_sentences(run)
-    found += summary.defence_findings(run) + summary.text_findings(run)
+    found += summary.baseline_findings(run) + summary.defence_findings(run) + summary.text_findings(run)
     return [sentence for sentence in found if sentence]
 
 
@@ -398,6 +399,8 @@ def _parser() -> argparse.ArgumentParser:
     vectors.add_argument("--id", metavar="COLUMN", help="name of each row, by which a Parquet FILE is joined to DATA")
     vectors.add_argument("--group", metavar="COLUMN", help="subject of each row")
     vectors.add_argument("--split", metavar="COLUMN", help="bal_train, bal_val or bal_test (default: drawn here)")
+    vectors.add_argument("--text", metavar="COLUMN", help="the text a vector was made from, read as a baseline")
+    vectors.add_argument("--metadata", metavar="COLUMN,...", help="what a vector's recipient holds anyway: a baseline")
     vectors.add_argument("--probe", action="append", choices=PROBES, help="attacker; default linear and mlp")
     vectors.add_argument("--budget", type=float, metavar="GAP", help="accepted gap above chance (default 0.025)")
     vectors.add_argument("--seed", type=int)

@@ -11,6 +11,7 @@ import pandas as pd
 from auditcore import decisions, findings, records, votes, words
 from auditcore import verdict as rule
 from auditcore.decisions import Frontier
+from auditcore.findings import baselines as held
 from auditcore.findings import defences as told
 from auditcore.findings import frontier as say
 from auditcore.findings import outputs
@@ -263,6 +264,22 @@ def defence_findings(run: Run, read: Read = read_table) -> list[Sentence]:
     """One sentence per attribute on what the defences achieve."""
     budget = float(run.manifest["spec"].get("budget", 0))
     return [told.defences_finding(table, attribute, budget) for attribute, table in defences(run, read).items()]
+
+
+def baselines(run: Run, read: Read = read_table) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Attribute -> rows of `baseline_metrics` and `baseline_differences` (as exported, judged split); {} without."""
+    if not run.has("baseline_metrics") or not run.has("baseline_differences"):
+        return {}
+    metrics, moved = read(run, "baseline_metrics"), read(run, "baseline_differences")
+    split = next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+    defence = findings.baseline(moved)
+    attributes = [str(a) for a in metrics["attribute"].unique()]
+    return {a: (held.chosen(metrics, a, split), held.chosen(moved, a, split, defence)) for a in attributes}
+
+
+def baseline_findings(run: Run, read: Read = read_table) -> list[Sentence]:
+    """One sentence per attribute on what a vector adds to what its recipient holds anyway."""
+    return [held.baselines_finding(one, moved, a) for a, (one, moved) in baselines(run, read).items()]
 
 
 def subjects(run: Run) -> tuple[findings.Subjects, str, float] | None:

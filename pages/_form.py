@@ -33,7 +33,7 @@ ABOUT = {
 }
 NONE = ""  # option of a role that is not mapped
 _SHOWN_ROLES = {
-    "vectors": ("text", "label", "target", "group", "split", "id"),
+    "vectors": ("text", "label", "target", "group", "split", "id", "metadata"),
     "membership": ("text", "target", "messages", "member", "group", "id"),
     "finetune": ("text", "target", "messages", "member", "split", "group", "id"),
     "surfacelora": ("text", "target", "label", "split", "group", "member", "id"),
@@ -44,6 +44,7 @@ _ROLE_LABELS = {
     "target": "Text it should write (optional)",
     "messages": "Conversation (instead of text)",
     "label": "Sensitive labels",
+    "metadata": "What the recipient holds anyway (optional)",
     "member": "Trained on?",
     "split": "Split (optional)",
     "group": "Subject (optional)",
@@ -263,11 +264,12 @@ def choose_roles(kind: str, facts: data.FileFacts, text: bool = True) -> dict[st
         guesses["text"] = facts.guesses["prompt"]
     chosen: dict[str, Any] = {}
     roles = [role for role in _SHOWN_ROLES[kind] if role != "messages" or facts.lists]
-    roles = roles if text else [role for role in roles if role not in ("text", "target", "messages")]
+    roles = roles if text else [role for role in roles if role not in ("target", "messages")]
     for start in range(0, len(roles), 2):
         for role, place in zip(roles[start : start + 2], st.columns(2, gap="medium"), strict=False):
             with place, st.container(gap="xxsmall"):
-                value = _one_role(kind, role, facts, guesses.get(role, ("", "")))
+                name = "Text it was made from (optional)" if role == "text" and not text else _ROLE_LABELS[role]
+                value = _one_role(kind, role, name, facts, guesses.get(role, ("", "")))
             if value:
                 chosen[role] = value
     if "messages" in chosen:
@@ -279,16 +281,16 @@ def choose_roles(kind: str, facts: data.FileFacts, text: bool = True) -> dict[st
     return chosen
 
 
-def _one_role(kind: str, role: str, facts: data.FileFacts, guessed: tuple[str, str]) -> Any:
+def _one_role(kind: str, role: str, name: str, facts: data.FileFacts, guessed: tuple[str, str]) -> Any:
     guess, reason = guessed
     columns = list(facts.lists if role == "messages" else facts.columns)
     key = f"setup_role_{kind}_{role}_{_short(facts.path)}"
-    if role == "label":
-        value: Any = _labels(columns, guess, key)
+    if role in ("label", "metadata"):
+        value: Any = _several(role, columns, guess, key)
     else:
         options = [NONE, *columns]
         value = st.selectbox(
-            _ROLE_LABELS[role],
+            name,
             options,
             index=options.index(guess) if guess in options else 0,
             format_func=lambda c: c or "none",
@@ -306,13 +308,13 @@ def main_role(kind: str, has_target: bool) -> str:
     return "prompt" if kind in ("vectors", "surfacelora", "frontier") or has_target else "text"
 
 
-def _labels(columns: list[str], guess: str, key: str) -> Any:
+def _several(role: str, columns: list[str], guess: str, key: str) -> Any:
     value = st.multiselect(
-        _ROLE_LABELS["label"],
+        _ROLE_LABELS[role],
         columns,
         default=[guess] if guess in columns else [],
         key=key,
-        help="One column or several; each is an attribute of its own.",
+        help="One column or several; each is an attribute of its own." if role == "label" else ROLES[role],
         **_STAY,
     )
     return value[0] if len(value) == 1 else value

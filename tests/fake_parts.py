@@ -50,6 +50,7 @@ class Recipe:
     layers: tuple[int, ...] = (30,)
     probes: tuple[str, ...] = ("linear", "mlp")
     defences: tuple[str, ...] = ("none",)
+    baselines: tuple[str, ...] = ()  # what the label was read from without any vector
     summaries: int = 0  # rows the model wrote summaries of, with and without directives
     seeds: tuple[int, ...] = (0, 1, 2)
     width: int = 24

@@ -105,6 +105,8 @@ def _columns(plan: Plan) -> pd.DataFrame:
         used.setdefault(column, []).append(role)
     for label in plan.labels:
         used.setdefault(label, []).append("label")
+    for column in plan.metadata:
+        used.setdefault(column, []).append("metadata")
     for column in plan.fields.values():
         if not used.get(column):
             used.setdefault(column, []).append("template")

@@ -39,6 +39,7 @@ class Dataset:
     sha256: str
     notes: list[str]
     messages: list[list[Message]] | None = None  # conversations; fields then hold each of them as one text
+    metadata: pd.DataFrame | None = None  # what the recipient holds: text, missing where empty; stored in no table
 
     def texts(self) -> list[str]:
         """The template rendered for every row, followed by the target (after a blank, as the model reads it)."""
@@ -56,7 +57,8 @@ class Dataset:
         fields = {name: [texts[i] for i in positions] for name, texts in self.fields.items()}
         target = None if self.target is None else [self.target[i] for i in positions]
         messages = None if self.messages is None else [self.messages[i] for i in positions]
-        return replace(self, frame=kept, fields=fields, target=target, messages=messages)
+        held = None if self.metadata is None else self.metadata.iloc[positions].reset_index(drop=True)
+        return replace(self, frame=kept, fields=fields, target=target, messages=messages, metadata=held)
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,14 @@ class Plan:
 
     table: Table
     fields: dict[str, str]  # name in the template -> column
-    roles: dict[str, str]  # role -> column, label excepted
+    roles: dict[str, str]  # role -> column, label and metadata excepted
     labels: tuple[str, ...]
+    metadata: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
         """All columns that are needed, once each."""
-        return list(dict.fromkeys([*self.fields.values(), *self.roles.values(), *self.labels]))
+        return list(dict.fromkeys([*self.fields.values(), *self.roles.values(), *self.labels, *self.metadata]))
 
     @property
     def lists(self) -> tuple[str, ...]:
@@ -91,13 +94,14 @@ def _plan(table: Table, data: DataSpec, template: str | None) -> Plan:
                 hint = did_you_mean(name, table.columns)
                 raise DatasetError(f"{table.path}: there is no column '{name}' for the role {role}.{hint}")
             column_index(table, name, lists=role == "messages")
-    roles = {role: column for role, column in data.roles.items() if isinstance(column, str) and role != "label"}
+    one_each = {k: v for k, v in data.roles.items() if k not in ("label", "metadata")}
+    roles = {role: column for role, column in one_each.items() if isinstance(column, str)}
     _check_labels(table, data.labels)
     if data.split_map and "split" not in roles:
         raise DatasetError(f"{table.path}: split_map is given, but no column plays the role split.")
     pieces = parse_template(template) if template is not None else []
     fields = {name: _field(table, data, name) for _, name in pieces if name is not None}
-    return Plan(table, fields, roles, data.labels)
+    return Plan(table, fields, roles, data.labels, data.metadata)
 
 
 def _check_labels(table: Table, labels: tuple[str, ...]) -> None:
@@ -153,7 +157,9 @@ def load_dataset(data: DataSpec, template: str | None) -> Dataset:
     notes += found + _text_notes(fields, target)
     if {"split", "group"} <= plan.roles.keys():
         require_disjoint_splits(frame, str(plan.table.path))
-    return Dataset(frame, fields, target, template or "", plan.labels, data.path, plan.table.sha256, notes, messages)
+    held = pd.DataFrame({name: _filled(raw[name]) for name in plan.metadata}) if plan.metadata else None
+    source = (plan.labels, data.path, plan.table.sha256)
+    return Dataset(frame, fields, target, template or "", *source, notes, messages, held)
 
 
 def render(template: str, fields: dict[str, list[str]], n: int) -> list[str]:

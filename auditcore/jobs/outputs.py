@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.jobs import cache, sealed
+from auditcore.jobs.baselines import texts_of
 from auditcore.jobs.context import Context
 from auditcore.jobs.rows import Rows, ids_hash
 from auditcore.spec import GenerateSpec, ModelSpec, VectorsSpec
@@ -47,7 +48,7 @@ def write_and_read(
             context.note("No column plays the role target: summaries have no reference to be compared with.")
         context.run.write("generations", _generations(context, rows, kinds, chosen, texts, wanted))
         context.run.write("generation_metrics", _scores(context, rows, chosen, texts, wanted))
-        prompts = [" ".join(filter(None, parts)) for parts in zip(*rows.dataset.fields.values(), strict=True)]
+        prompts = texts_of(rows.dataset)
         sources = {("prompt", "none"): [prompts[i] for i in chosen]}
         sources |= {} if wanted is None else {("reference", "none"): wanted}
         sources |= {("generated", name): found for name, found in texts.items()}
@@ -273,12 +274,10 @@ def _readings(
 
 def _change(found: Any, before: Any, labels: np.ndarray, groups: np.ndarray, spec: VectorsSpec) -> dict[str, float]:
     """Accuracy behind a directive minus accuracy without it, with a 95 % interval over subjects."""
-    from auditcore.leakage.intervals import resample
+    from auditcore.leakage.paired import paired
 
     if before is None:
         return {"change": np.nan, "change_low": np.nan, "change_high": np.nan}
     codes = np.unique(labels, return_inverse=True)[1]
-    moved = found.right.astype(np.float64) - before.right
-    drawn = resample(moved, codes, groups, spec.n_boot, spec.seed)
-    low, high = np.quantile(drawn.replicates.mean(axis=1), [0.025, 0.975])
-    return {"change": drawn.accuracy, "change_low": float(low), "change_high": float(high)}
+    moved = paired(before.right, found.right, codes, groups, spec.n_boot, spec.seed)
+    return {"change": moved.change, "change_low": moved.low, "change_high": moved.high}

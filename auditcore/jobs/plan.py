@@ -68,8 +68,8 @@ def plan_here(spec: AnySpec) -> Plan:
     from auditcore.lm.memory import parameters
 
     spec = plain_data(spec)
-    given = isinstance(spec, VectorsSpec) and spec.model is None
-    dataset = load_dataset(spec.data, None if given else spec.prompt_template)
+    template = spec.read_template if isinstance(spec, VectorsSpec) else spec.prompt_template
+    dataset = load_dataset(spec.data, template)
     rows = len(dataset.frame)
     notes = list(dataset.notes)
     model = spec.model
@@ -117,7 +117,7 @@ def plan_here(spec: AnySpec) -> Plan:
         return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
     from auditcore.jobs.defences import measured
-    from auditcore.jobs.probe_cost import probe_seconds
+    from auditcore.jobs.probe_cost import baseline_seconds, probe_seconds
     from auditcore.jobs.prompting import directives
 
     audited, power, extra = _vectors_power(spec, dataset)
@@ -135,7 +135,10 @@ def plan_here(spec: AnySpec) -> Plan:
     fits = exported * len(defences)
     speed = _flops_per_second()
     seconds = forward * share * prompts
+    share_fitted = audited / 2 / max(rows, 1)
+    characters = int(share_fitted * sum(len(text) for texts in dataset.fields.values() for text in texts))
     for one in power:
+        seconds += baseline_seconds(spec, characters, audited // 2, one["n_classes"])
         seconds += fits * probe_seconds(spec, spec.probes, audited // 2, width, one["n_classes"], speed)
     size = 4 * width * audited * prompts * (exported + layers * ("concat" in spec.artifacts))  # concat is twice as wide
     if spec.generate is not None:

@@ -6,6 +6,7 @@ floating-point operations were found by timing, on 1,600 x 576 and 25,000 x 768.
 
 from collections.abc import Sequence
 
+from auditcore.jobs.baselines import available
 from auditcore.spec import VectorsSpec
 
 NULL_ROWS = 2000  # of the refits on permuted labels (leakage.permutation)
@@ -18,6 +19,12 @@ def probe_seconds(spec: VectorsSpec, probes: Sequence[str], n: int, width: int, 
     """
     cost = {"linear": _linear, "mlp": _mlp, "gbt": _gbt, "knn": _knn}
     return sum(cost[probe](spec, n, width, classes, flops) for probe in probes)
+
+
+def baseline_seconds(spec: VectorsSpec, characters: int, n: int, classes: int) -> float:
+    """Seconds for the baselines of one attribute. characters: of all training texts together; n: training rows."""
+    cost = {"text": 1.0 + 2e-6 * characters * classes, "metadata": 1.0 + 1e-4 * n * classes}
+    return sum(cost[name] for name, there in available(spec).items() if there)
 
 
 def _linear(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:

@@ -14,6 +14,7 @@ import pandas as pd
 from auditcore import store
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, sealed
+from auditcore.jobs.baselines import compare_baselines, read_baselines
 from auditcore.jobs.context import Context
 from auditcore.jobs.defences import FIT, Defended, append, fit_rows, measured, needs_fit, write_effects
 from auditcore.jobs.outputs import write_and_read
@@ -32,7 +33,7 @@ def audit(context: Context) -> None:
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
-    everything = load_dataset(spec.data, spec.prompt_template if spec.model else None)
+    everything = load_dataset(spec.data, spec.read_template)
     dataset, notes = audited_rows(spec, everything)
     sealed.require_open(dataset)
     evaluated = {}
@@ -54,6 +55,7 @@ def audit(context: Context) -> None:
             context.record(exported=[[artifact, layer] for artifact, layer in made])
             context.run.write("projection", _projection(spec, rows, _exported(context), evaluated))
     exported = _exported(context)
+    read_baselines(context, rows, evaluated)
     directed = directed_rows(context, rows, tokenizer)
     made_anew = directed_vectors(context, directed, vectors, _keep)
 
@@ -65,6 +67,7 @@ def audit(context: Context) -> None:
         for probe in spec.probes:
             _probe(context, rows, behind, evaluated[attribute], probe, where)
 
+    compare_baselines(context)
     write_and_read(context, rows, directed, references, evaluated[spec.data.labels[0]]["bal_test"])
     if not context.finished("verdicts"):
         with context.stage("verdicts"):

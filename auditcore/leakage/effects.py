@@ -1,8 +1,7 @@
 """What a defence changes for each attacker. In: table `predictions`. Out: differences in accuracy, paired by row.
 
-The same rows are judged before and after, so that the difference is known more closely than either accuracy: rows are
-paired, correctness averaged over seeds, subjects resampled within their class, conditional on the fitted probes and on
-the fitted defence.
+The same rows are judged before and after: rows are paired, correctness averaged over seeds, subjects resampled within
+their class (`paired`), conditional on the fitted probes and on the fitted defence.
 """
 
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from auditcore.leakage.intervals import resample
+from auditcore.leakage.paired import paired
 
 WHERE: list[Any] = ["attribute", "artifact", "layer", "defence", "probe", "split"]
 COLUMNS = [*WHERE, "accuracy_none", "accuracy", "change", "low", "high", "n_subjects"]
@@ -37,10 +36,6 @@ def effects(predictions: pd.DataFrame, groups: pd.Series, n_boot: int, seed: int
         both = after.join(before["right"].rename("right_none"), how="inner")
         codes = np.unique(both["actual"], return_inverse=True)[1]
         subjects = groups.loc[both.index].to_numpy(dtype=str)
-        change = (both["right"] - both["right_none"]).to_numpy(dtype=np.float64)
-        found = resample(change, codes, subjects, n_boot, seed)
-        low, high = np.quantile(found.replicates.mean(axis=1), [0.025, 0.975])
-        accuracy = both.groupby("actual")[["right", "right_none"]].mean().mean()
-        numbers = (accuracy["right_none"], accuracy["right"], found.accuracy, low, high, len(np.unique(subjects)))
-        rows.append((*where, *numbers))
+        found = paired(both["right_none"].to_numpy(), both["right"].to_numpy(), codes, subjects, n_boot, seed)
+        rows.append((*where, found.first, found.second, found.change, found.low, found.high, found.n_subjects))
     return pd.DataFrame(rows, columns=COLUMNS)

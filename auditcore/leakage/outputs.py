@@ -13,12 +13,12 @@ import numpy as np
 
 from auditcore.errors import DatasetError
 from auditcore.leakage.intervals import accuracy_interval, resample
-from auditcore.leakage.probes import PROBES, inner_folds, subjects_per_class
+from auditcore.leakage.probes import PROBES, inner_folds
+from auditcore.leakage.tfidf import fit_texts
 from auditcore.verdict import interval_verdict
 
 FOLDS = 5
 FEWEST = 4  # subjects of a class: two to learn from in every inner fold, two to be held out
-C_GRID = (0.1, 1.0, 10.0, 100.0)
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,7 @@ def read_texts(texts: Sequence[str], labels: np.ndarray, groups: np.ndarray, **o
     """
 
     def fit(train: np.ndarray, codes: np.ndarray, names: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
-        given = [texts[int(i)] for i in train]
-        c = _choose_c(given, codes, names, seed)
-        return _tfidf([texts[int(i)] for i in test], given, codes, c)
+        return fit_texts([texts[int(i)] for i in train], codes, names, seed).name([texts[int(i)] for i in test])
 
     return _cross_validate(fit, labels, groups, **options)
 
@@ -101,30 +99,3 @@ def _cross_validate(
     verdict = interval_verdict(low90 - chance, high90 - chance, budget)
     sizes = (len(codes), len(set(names)), len(classes))
     return Read(drawn.accuracy, low95, high95, low90, high90, chance, *sizes, verdict, right)
-
-
-def _tfidf(test: Sequence[str], train: Sequence[str], codes: np.ndarray, c: float) -> np.ndarray:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-
-    # Every run of letters or digits is a word: a text of stop words or of one letter is still a text.
-    vectoriser = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True, min_df=1)
-    try:
-        features = vectoriser.fit_transform(train)
-    except ValueError:  # no word in any text: nothing to tell rows apart by
-        return np.full(len(test), np.bincount(codes).argmax())
-    model = LogisticRegression(C=c, class_weight="balanced", max_iter=1000)
-    return model.fit(features, codes).predict(vectoriser.transform(test))
-
-
-def _choose_c(texts: Sequence[str], codes: np.ndarray, groups: np.ndarray, seed: int) -> float:
-    if int(subjects_per_class(codes, groups).min()) < 2:
-        return 1.0
-    right = np.zeros((len(C_GRID), len(codes)))
-    for held in inner_folds(codes, groups, seed):
-        train, test = np.flatnonzero(~held), np.flatnonzero(held)
-        for place, c in enumerate(C_GRID):
-            named = _tfidf([texts[int(i)] for i in test], [texts[int(i)] for i in train], codes[train], c)
-            right[place, test] = named == codes[test]
-    recall = np.mean([right[:, codes == k].mean(axis=1) for k in np.unique(codes)], axis=0)
-    return C_GRID[int(recall.round(12).argmax())]

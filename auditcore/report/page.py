@@ -108,6 +108,7 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
     if run.kind == "vectors" and run.has("probe_metrics"):
         best = summary.strongest_probes(run.read("probe_metrics"))
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
+        made += [_baselines(a, *held, i) for i, (a, held) in enumerate(summary.baselines(run).items())]
         made += [_defences(run, a, table, i) for i, (a, table) in enumerate(summary.defences(run).items())]
         made += [_texts(a, rows, i) for i, (a, rows) in enumerate(summary.text_axes(run).items()) if len(rows)]
     return made
@@ -173,6 +174,18 @@ def _artifacts(run: Run, best: pd.DataFrame, attribute: str, number: int) -> tup
         "bars are 95 % intervals over subjects, conditional on the fitted probes; the band is the budget around chance."
     )
     return _section(title, _plot(figure, f"artifacts-{number}"), note), True
+
+
+def _baselines(attribute: str, metrics: pd.DataFrame, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
+    """The probe and layer that tell most of each artifact, against what is held anyway."""
+    from auditcore.figures.baselines import differences_figure
+    from auditcore.findings.baselines import RULE, baselines_finding, leading
+
+    if rows.empty:
+        return "", False
+    title = f"What each vector adds to what its recipient already holds of {words.shorten(attribute, 60)}"
+    note = f"{words.plain(baselines_finding(metrics, rows, attribute))} Strongest probe and layer of each. {RULE}"
+    return _section(title, _plot(differences_figure(leading(rows)), f"baselines-{number}"), note), True
 
 
 def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tuple[str, bool]:

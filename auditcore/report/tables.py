@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 
 from auditcore import findings, summary, words
+from auditcore.findings import baselines as held_anyway
 from auditcore.findings import outputs
 from auditcore.store import Run
 from auditcore.words import escape, isolated
@@ -23,6 +24,7 @@ def sections(run: Run) -> list[str]:
         made.append(subjects(run))
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
+        made += [baselines(a, *held) for a, held in summary.baselines(run).items()]
         made += [defences(a, table) for a, table in summary.defences(run).items()]
         if run.has("generation_metrics"):
             made.append(summaries(run.read("generation_metrics")))
@@ -112,6 +114,24 @@ def probes(metrics: pd.DataFrame) -> str:
     head = ("attribute", "artifact", "probe", "accuracy (95 % interval)", "chance", "null, 95th percentile")
     more = ("LeakageGap", "p", "V-information, bits", "code length, bits a row", "named with certainty", "converged")
     return _table("Probes on the test split", (*head, *more), rows)
+
+
+def baselines(attribute: str, metrics: pd.DataFrame, moved: pd.DataFrame) -> str:
+    """One line per baseline, then one per probe with its difference from each baseline."""
+    names = [str(b) for b in metrics["baseline"]]
+    rows = []
+    for row in metrics.to_dict("records"):
+        value, spread = held_anyway.accuracy_words(row)
+        cells = [f"{value} ({spread})", *[words.NONE] * len(names), words.count(row["n_subjects"])]
+        rows.append(_row([held_anyway.baseline_name(row["baseline"]), "baseline"], cells))
+    for (artifact, layer, probe), part in moved.groupby(["artifact", "layer", "probe"], sort=False):
+        by = {str(one["baseline"]): one for one in part.to_dict("records")}
+        over = [f"{outputs.points(by[n]['change'])} ({held_anyway.spread(by[n])})" for n in names]
+        cells = [words.percent(part["accuracy"].iloc[0]), *over, words.count(part["n_subjects"].max())]
+        rows.append(_row([f"{artifact}, layer {layer}", probe], cells))
+    heads = [f"over {held_anyway.baseline_name(name)}, points (95 % interval)" for name in names]
+    title = f"What vectors add to what is held anyway of {words.shorten(attribute, 60)}"
+    return _table(title, ("read from", "by", "accuracy", *heads, "subjects"), rows, held_anyway.RULE)
 
 
 def defences(attribute: str, table: pd.DataFrame) -> str:

@@ -80,9 +80,10 @@ class DataSpec(Part):
         if not isinstance(raw, dict) or raw.get("clinical") is None:
             return raw
         given = raw.get("roles") or {}
-        own = [role for role in given if role != "label" and given[role] != CLINICAL_ROLES.get(role)]
+        free = ("label", "metadata")
+        own = [role for role in given if role not in free and given[role] != CLINICAL_ROLES.get(role)]
         if own or raw.get("split_map") or raw.get("corpus"):
-            raise ValueError("licensed notes bring their roles and splits; of roles only label can be chosen")
+            raise ValueError("licensed notes bring their roles and splits; of roles only label and metadata are chosen")
         return {**raw, "roles": {**CLINICAL_ROLES, **given}}
 
     @field_validator("roles")
@@ -91,10 +92,15 @@ class DataSpec(Part):
         for role, column in value.items():
             if role not in ROLES:
                 raise ValueError(f"'{role}' is not a role.{did_you_mean(role, ROLES)}")
-            if isinstance(column, list) and role != "label":
+            if isinstance(column, list) and role not in ("label", "metadata"):
                 raise ValueError(f"role '{role}' takes one column, not a list")
             if not column:
                 raise ValueError(f"role '{role}' names no column")
+        listed = {role: [column] if isinstance(column, str) else column for role, column in value.items()}
+        for column in listed.pop("metadata", []):
+            other = next((role for role, columns in listed.items() if column in columns), None)
+            if other is not None:
+                raise ValueError(f"column '{column}' plays the role {other}; it cannot be metadata as well")
         return value
 
     @model_validator(mode="after")
@@ -108,6 +114,12 @@ class DataSpec(Part):
         """Names of the label columns (attributes), possibly empty."""
         label = self.roles.get("label", [])
         return (label,) if isinstance(label, str) else tuple(label)
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """Columns that the recipient of a vector holds anyway, possibly none."""
+        held = self.roles.get("metadata", [])
+        return (held,) if isinstance(held, str) else tuple(held)
 
     def column(self, role: str) -> str | None:
         """Return the one column that plays `role`, or None."""

@@ -30,6 +30,10 @@ DEFENCES = {
     "noise": "Gaussian noise in proportion to each column's deviation, a control",
     "truncate": "the first columns only, a control",
 }
+BASELINES = {
+    "text": "the prompt itself: words and pairs of words weighted by TF-IDF, under logistic regression",
+    "metadata": "columns that the recipient of a vector holds anyway, under logistic regression or boosted trees",
+}
 ADVERSARIES = {
     "mlp": "two-layer perceptron on standardised vectors, trained along with the adapter",
     "ridge": "regularised discriminant analysis of a bank of recent vectors: sees directions of low variance too",
@@ -56,6 +60,7 @@ ROLES = {
     "target": "what the model should write",
     "messages": "a conversation: a list of {role, content}, as JSON or as a list column",
     "label": "the sensitive attribute, one column or several",
+    "metadata": "what the recipient of a vector holds anyway, one column or several: a baseline, never in a text",
     "member": "was this row trained on? 0/1/true/false, empty = unknown",
     "split": "train, defence_fit, bal_train, bal_val or bal_test",
     "group": "the subject a row belongs to",

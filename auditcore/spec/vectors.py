@@ -7,7 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from auditcore.spec.audit import Audit
 from auditcore.spec.exported import Artifacts, Defences, DefenceSpec, Probes
-from auditcore.spec.parts import ModelSpec, Part
+from auditcore.spec.names import BASELINES
+from auditcore.spec.parts import ModelSpec, Part, known_names
 
 
 class VectorFile(Part):
@@ -36,6 +37,7 @@ class VectorsSpec(Audit):
     layers: list[int] | Literal["all"] = Field(default_factory=lambda: [-1])
     last_k: int = Field(default=8, ge=1)  # tokens in the artifact last_k_mean
     probes: Probes = Field(default_factory=lambda: ["linear", "mlp"])
+    baselines: list[str] = Field(default_factory=lambda: list(BASELINES))  # those the data has columns for
     defences: Defences = Field(default_factory=lambda: ["none"])
     defence_options: DefenceSpec = Field(default_factory=DefenceSpec)
     directives: dict[str, str] | None = None  # of the defence `prompt`: name -> text; None: the three shipped ones
@@ -53,6 +55,11 @@ class VectorsSpec(Audit):
         if whole or value == "all":
             return value
         raise ValueError(f"{value!r} is neither a list of whole numbers, such as [0, 15, -1], nor all")
+
+    @field_validator("baselines")
+    @classmethod
+    def _baselines(cls, value: list[str]) -> list[str]:
+        return known_names("baseline", value, BASELINES)
 
     @field_validator("directives")
     @classmethod
@@ -81,3 +88,9 @@ class VectorsSpec(Audit):
         if not self.data.labels:
             raise ValueError("data.roles.label is missing: which column holds the sensitive label?")
         return self
+
+    @property
+    def read_template(self) -> str | None:
+        """How a row's text is written, None where no text is read: vectors from a file, without a column for it."""
+        has_text = self.template is not None or "prompt" in self.data.roles or "text" in self.data.roles
+        return self.prompt_template if self.model is not None or has_text else None

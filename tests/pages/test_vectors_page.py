@@ -81,3 +81,31 @@ def test_too_few_subjects_are_not_resolved_and_say_how_many_would_do(home: Path)
 def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path) -> None:
     assert "New audit" in html(page())
     assert "New audit" in html(page(membership_run(home / "m", rows=40)))
+
+
+def test_what_a_vector_adds_to_what_is_held_anyway(home: Path) -> None:
+    run = vectors_run(home / "one", rows=900, baselines=("text", "metadata"))
+    text = html(page(run))
+    assert "What a vector adds to what its recipient already holds" in text
+    assert "Without any vector the prompt&#x27;s own words name recorded_race correctly for" in text
+    assert "tells most: <b>" in text
+    assert "more than the metadata alone" in text
+    assert "over the metadata alone, points" in text
+    assert "no verdict counts a baseline" in text
+
+
+def test_without_baselines_the_page_says_which_columns_would_make_them(home: Path) -> None:
+    text = html(page(vectors_run(home / "one", rows=200)))
+    assert "This run read no baseline." in text
+    assert "roles: {metadata: [COLUMN, ...]}" in text
+    some = vectors_run(home / "two", rows=300, baselines=("text",))
+    assert "Not compared with the metadata alone" in html(page(some))
+    (some.path / "baseline_differences.parquet").unlink()
+    assert "The differences are computed after the probes." in html(page(some))
+
+
+def test_baselines_of_a_hostile_run_are_shown_as_written(home: Path) -> None:
+    run = vectors_run(home / "one", hostile=True, attributes=("$x$ <img src=x>",), baselines=("text",))
+    text = html(page(run))
+    assert "What a vector adds" in text
+    assert "<img" not in text
