@@ -225,16 +225,23 @@ def _lower(spec: MembershipSpec, dataset: Any, tokenizer: Any) -> Any:
     return encode(tokenizer, "".join(parts), fields, target, spec.max_length)
 
 
-def choose_prefix(spec: MembershipSpec, member: pd.Series, lengths: np.ndarray) -> list[int]:
-    """Rows of known non-members for the prefix of `recall`, drawn by the seed."""
+def choose_prefix(spec: MembershipSpec, member: pd.Series, group: pd.Series, lengths: np.ndarray) -> list[int]:
+    """Rows of known non-members for the prefix of `recall`, one a subject, drawn by the seed.
+
+    group: subject of each row. Raises DatasetError unless non-members of other subjects are left, as many again.
+    """
     usable = np.flatnonzero((member == False).fillna(False).to_numpy(dtype=bool) & (lengths > 1))  # noqa: E712
-    if len(usable) < 2 * spec.recall_shots:
+    drawn = np.random.default_rng([spec.seed, 24061]).permutation(usable)
+    one_each = drawn[~group.iloc[drawn].duplicated().to_numpy()]
+    chosen = one_each[: spec.recall_shots]
+    left = int((~group.iloc[usable].isin(group.iloc[chosen])).sum())
+    if len(chosen) < spec.recall_shots or left < spec.recall_shots:
         raise DatasetError(
-            f"{spec.data.path}: attack 'recall' takes {spec.recall_shots} rows known not to be members for its prefix "
-            f"and needs as many again to compare with; there are {len(usable)}. Leave it out, or lower recall_shots."
+            f"{spec.data.path}: attack 'recall' takes {spec.recall_shots} rows known not to be members, of different "
+            f"subjects, for its prefix and needs as many again of others to compare with; there are {len(usable)} rows "
+            f"of {len(one_each)} subjects. Leave it out, or lower recall_shots."
         )
-    rng = np.random.default_rng([spec.seed, 24061])
-    return sorted(rng.choice(usable, spec.recall_shots, replace=False).tolist())
+    return sorted(chosen.tolist())
 
 
 def _prefixed(spec: MembershipSpec, encoded: Any, prefix: Sequence[int]) -> Any:

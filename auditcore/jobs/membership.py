@@ -36,10 +36,12 @@ def audit(context: Context) -> None:
     member, chosen = references.leave_out(context, rows, member)
     if "self_prompt" in needed or spec.reference.kind == "distillation":
         self_prompt.ask(spec, models)  # likewise when there is no prompt, or no room behind it
-    prefix = evidence.choose_prefix(spec, member, rows.encoded.lengths) if "prefixed" in needed else []
-    if prefix:
-        member.iloc[prefix] = pd.NA
-        context.note(f"{len(prefix)} non-members are the prefix of the attack recall and left out of every metric.")
+    prefix: list[int] = []
+    if "prefixed" in needed:
+        prefix = evidence.choose_prefix(spec, member, rows.frame["group"], rows.encoded.lengths)
+        member, others = references.without_subjects(rows.frame["group"], member, np.array(prefix))
+        what = f"{len(prefix)} non-members are the prefix of the attack recall and left out of every metric"
+        context.note(f"{what}{references.and_others(others)}.")
     references.prepare(context, rows, models, chosen)
     passes = evidence.plan(spec, dataset, rows.encoded, tokenizer, needed, prefix)
 

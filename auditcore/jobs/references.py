@@ -40,17 +40,34 @@ def choose_nonmembers(spec: MembershipSpec, group: pd.Series, member: pd.Series)
     return chosen
 
 
+def without_subjects(group: pd.Series, member: pd.Series, used: np.ndarray) -> tuple[pd.Series, int]:
+    """The member column without the rows `used` (int64 positions) and all others of their subjects; how many others.
+
+    What an attack was given of a subject says something about the subject's other rows too: they would be compared
+    with a model, or behind a prefix, that knows them, and look less like members than they are.
+    """
+    gone = group.isin(group.iloc[used]).to_numpy(dtype=bool)
+    others = gone & member.notna().to_numpy(dtype=bool)
+    others[used] = False
+    return member.mask(gone, pd.NA), int(others.sum())
+
+
+def and_others(n: int) -> str:
+    """Words for rows that go with those an attack uses; "" when there are none."""
+    return f", and with them {n:,} other rows of the same subjects" if n else ""
+
+
 def leave_out(context: Context, rows: Rows, member: pd.Series) -> tuple[pd.Series, np.ndarray]:
-    """The member column without the rows that train the reference, and their positions."""
+    """The member column without the rows that train the reference and others of their subjects; the former's places."""
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
     if spec.reference.kind != "sft":
         return member, np.empty(0, dtype=np.int64)
     chosen = choose_nonmembers(spec, rows.frame["group"], member)
-    member = member.copy()
-    member.iloc[chosen] = pd.NA
+    member, others = without_subjects(rows.frame["group"], member, chosen)
     context.record(counts={"reference_rows": len(chosen)})
-    context.note(f"{len(chosen):,} non-members are what the reference is fine-tuned on; they leave every metric.")
+    what = f"{len(chosen):,} non-members are what the reference is fine-tuned on; they leave every metric"
+    context.note(f"{what}{and_others(others)}.")
     return member, chosen
 
 
