@@ -38,6 +38,8 @@ class Pass:
     def key(self, spec: MembershipSpec, fingerprint: str, moments: bool) -> str:
         """What decides the numbers: model, tokens, positions, precision, device."""
         more: dict[str, Any] = {"moments": True} if moments else {}
+        # A prompt with an empty target is all of its row, as plain text is, and nothing of it is scored.
+        more |= {"has_target": True} if self.encoded.has_target else {}
         more |= {"noise": vars(self.noise)} if self.noise else {}
         return cache.key(version=1, model=fingerprint, tokens=self.tokens, score=self.score, **numerics(spec), **more)
 

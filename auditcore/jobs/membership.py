@@ -11,8 +11,9 @@ from auditcore.jobs import cache, evidence, neighbours, references, self_prompt,
 from auditcore.jobs.context import Context, OnProgress, shifted
 from auditcore.jobs.models import TOGETHER, Models
 from auditcore.jobs.rows import Rows, load
-from auditcore.spec import MembershipSpec
+from auditcore.spec import MembershipSpec, SweepSpec
 
+TOKENS = "token statistics"
 Found = dict[str, dict[str, np.ndarray]]  # arrays of every pass, by its name
 
 
@@ -28,6 +29,9 @@ def audit(context: Context) -> None:
     models.check_tokenizers()  # said before any work, as a reference that is missing is
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     rows = load(context, dataset, tokenizer)
+    # A reference is written and trained before any token is scored: it must not stand on another base either.
+    begun = next((stage for stage in (self_prompt.STAGE, references.STAGE) if context.finished(stage)), TOKENS)
+    context.fingerprint(begun, model=models.fingerprint("target"), reference=models.fingerprint("base"))
     member = without_duplicates(context, rows, _usable_members(context, rows), spec.on_duplicates)
 
     needed = evidence.needs(spec.attacks)
@@ -45,8 +49,8 @@ def audit(context: Context) -> None:
     references.prepare(context, rows, models, chosen)
     passes = evidence.plan(spec, dataset, rows.encoded, tokenizer, needed, prefix)
 
-    if not context.finished("token statistics"):
-        with context.stage("token statistics", len(passes) * len(rows.frame)) as on_progress:
+    if not context.finished(TOKENS):
+        with context.stage(TOKENS, len(passes) * len(rows.frame)) as on_progress:
             found = collect(context, rows, passes, models, on_progress)
             statistics = evidence.statistics(found)
             context.run.write("token_stats", _token_frame(rows, statistics, tokenizer, spec.store_text))
@@ -66,9 +70,7 @@ def audit(context: Context) -> None:
             context.run.write("membership_scores", _scores(spec, rows, tokens, member, silent))
     neighbours.forget(context)
 
-    if not context.finished("blind baseline"):
-        with context.stage("blind baseline"):
-            _blind(context, rows, member)
+    blind_baseline(context, rows, member)
 
     if not context.finished("operating points"):
         with context.stage("operating points"):
@@ -84,10 +86,8 @@ def collect(
     """
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    prints = {"model": models.fingerprint("target"), "reference": models.fingerprint("base")}
     if spec.reference.kind != "base":
-        prints["trained_reference"] = models.fingerprint("reference")
-    context.fingerprint("token statistics", **prints)
+        context.fingerprint(TOKENS, trained_reference=models.fingerprint("reference"))
     found, n = {}, len(rows.frame)
     ordered = sorted(passes, key=lambda one: one.model != "target")
     for number, one in enumerate(ordered):
@@ -202,12 +202,21 @@ def _scores(spec: MembershipSpec, rows: Rows, tokens: Any, member: pd.Series, si
     )
 
 
+def blind_baseline(context: Context, rows: Rows, member: pd.Series) -> None:
+    """Can the words alone tell members from non-members? Always asked, since every other number hangs on it.
+
+    Table `blind`, and a warning where they can (stage `blind baseline`).
+    """
+    if not context.finished("blind baseline"):
+        with context.stage("blind baseline"):
+            _blind(context, rows, member)
+
+
 def _blind(context: Context, rows: Rows, member: pd.Series) -> None:
-    """Can the words alone tell members from non-members? Always asked, since every other number hangs on it."""
     from auditcore.membership.blind import blind_metrics, blind_scores, warning
 
     spec = context.spec
-    assert isinstance(spec, MembershipSpec)
+    assert isinstance(spec, (MembershipSpec, SweepSpec))
     ids, groups = rows.frame["example_id"].tolist(), rows.frame["group"]
     scores = blind_scores(rows.dataset.texts(), member, groups.tolist(), spec.seed)
     by_id = rows.frame.set_index("example_id")["group"]

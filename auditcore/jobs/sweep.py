@@ -14,7 +14,7 @@ import pandas as pd
 from auditcore.errors import SpecError
 from auditcore.jobs import cache, evidence
 from auditcore.jobs.context import Context, OnProgress
-from auditcore.jobs.membership import without_duplicates
+from auditcore.jobs.membership import blind_baseline, without_duplicates
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import FinetuneSpec, MembershipSpec, SweepSpec, dump_spec, parse_spec
 
@@ -23,7 +23,7 @@ CHECKPOINT = ["variant", "method", "rank", "learning_rate", "step", "epoch", "tr
 
 
 def audit(context: Context) -> None:
-    """Run the stages rows, duplicates, one per variant, and metrics."""
+    """Run the stages rows, duplicates, blind baseline, one per variant, and metrics."""
     from auditcore.datasets.roles import load_dataset
     from auditcore.lm.load import fingerprint, load_tokenizer
     from auditcore.training.rows import select_rows
@@ -40,6 +40,7 @@ def audit(context: Context) -> None:
     unseen = np.setdiff1d(np.flatnonzero(member.fillna(False).to_numpy(dtype=bool)), train)
     member = member.mask(np.isin(np.arange(len(member)), np.union1d(validation, unseen)), pd.NA)
     member = without_duplicates(context, rows, member, spec.on_duplicates)
+    blind_baseline(context, rows, member)
     context.record(
         counts={"train_rows": len(train), "validation_rows": len(validation)},
     )
