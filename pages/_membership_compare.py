@@ -53,6 +53,8 @@ def draw(run: Run, target_fpr: float) -> None:
     if a == b:
         a, b = f"{a} (this run)", f"{b} (the other)"
     ui.text(findings.comparison_finding(found["differences"], a, b, found["shared"], found["left_out"]))
+    if differing := findings.settings_finding(run.manifest["spec"], other.manifest["spec"]):
+        ui.notice("warning", differing)
     if len(found["differences"]):
         from auditcore.figures.compare import comparison_table
 
