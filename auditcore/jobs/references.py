@@ -4,18 +4,17 @@ The model before fine-tuning as it is (base), or fine-tuned for the purpose as t
 non-members (sft), which then leave the evaluation, or on texts that the target wrote (distillation).
 """
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from auditcore.errors import DatasetError
+from auditcore.errors import DatasetError, RunError
 from auditcore.jobs import self_prompt
 from auditcore.jobs.context import Context
 from auditcore.jobs.models import Models
 from auditcore.jobs.recipes import trained_model
 from auditcore.jobs.rows import Rows
 from auditcore.spec import MembershipSpec
+from auditcore.store import Run
 
 FOLDER = STAGE = "reference"
 FEWEST_ROWS = 8
@@ -84,10 +83,13 @@ def prepare(context: Context, rows: Rows, models: Models, chosen: np.ndarray) ->
     models.add("reference", self_prompt.train(context, models, spec.reference, encoded, chosen, FOLDER, STAGE))
 
 
-def of_run(spec: MembershipSpec, run: Path) -> Models:
-    """The models of a finished run, its fine-tuned reference among them."""
+def of_run(spec: MembershipSpec, run: Run) -> Models:
+    """The models of a finished run, its fine-tuned reference among them. Raises RunError when that is not the same."""
     models = Models(spec)
     if spec.reference.kind != "base":
-        checkpoint = run / FOLDER / "checkpoints" / "last"
+        checkpoint = run.path / FOLDER / "checkpoints" / "last"
         models.add("reference", trained_model(spec, spec.reference, checkpoint, models.sources["base"].source))
+        known = run.manifest.get("fingerprints", {}).get("trained_reference")
+        if models.fingerprint("reference") != known:
+            raise RunError(f"Run {run.id}: its fine-tuned reference changed since it was finished; start a new run.")
     return models

@@ -125,6 +125,11 @@ def test_a_new_text_is_held_against_the_same_reference(home, pair) -> None:
     spec = spec_of(home, pair, "sft", target_fprs=[0.01, 0.5])
     run = run_spec(spec)
     text = pd.read_csv(spec["data"]["path"], dtype=str).iloc[21]
+    known = run.manifest["fingerprints"]
+    run.update(fingerprints={**known, "trained_reference": "another"})
+    with pytest.raises(RunError, match="fine-tuned reference changed"):
+        classify(run, text["text"], "reference", 0.5)
+    run.update(fingerprints=known)
     found = classify(run, text["text"], "reference", 0.5)["score"].iloc[0]
     scores = run.read("membership_scores")
     mine = scores[(scores["attack"] == "reference") & (scores["example_id"] == text["id"])]
