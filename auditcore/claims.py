@@ -40,10 +40,13 @@ def _membership(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
         if known(counts.get(key))
     )
     trained = _trained(manifest)
-    reference = f" against its reference {_print(manifest, 'reference', model.get('reference'))}{trained}"
+    # An adapter's base is a reference without being named in the spec.
+    compared = model.get("reference") or trained or (manifest.get("fingerprints") or {}).get("reference")
+    against = f" against its reference {_print(manifest, 'reference', model.get('reference'))}{trained}"
+    reference = against if compared else ""
     audited = (
         "Whether a row was trained on, told from the token log-probabilities of "
-        f"{_print(manifest, 'model', model['source'])}{reference if model.get('reference') or trained else ''} "
+        f"{_print(manifest, 'model', model['source'])}{reference} "
         f"({_template(manifest)}, at most {spec['max_length']} tokens), on {_data(manifest)}"
         f"{': ' + rows if rows else ''}, by the attacks "
         f"{listed(spec['attacks'])}: {_lines(verdicts, 'excess of found over falsely accused at 1 % false positives')}."

@@ -244,7 +244,7 @@ def _show_run(run: store.Run) -> None:
     _say(f"\nRun {run.id} ({run.kind}): {run.status}")
     if manifest.get("message"):
         _say(manifest["message"])
-    for warning in manifest.get("warnings", []):
+    for warning in summary.warnings(run):
         _say(f"Warning: {warning}")
     for note in manifest.get("data", {}).get("notes", []):
         _say(f"Note: {note}")

@@ -21,6 +21,7 @@ from auditcore.words import Sentence, Strong
 Read = Callable[[Run, str], pd.DataFrame]
 OPERATING_POINT = 0.01  # the false positive rate at which membership is judged
 NEEDED = 718  # non-members that resolve it (membership.thresholds, which imports scipy: too slow for a first page)
+SUSPECT = "Members and non-members"  # how the warning of the blind baseline begins (membership.blind)
 TEST_SPLITS = ("bal_test", "bal_val")
 
 
@@ -37,6 +38,12 @@ class Card:
 def read_table(run: Run, table: str) -> pd.DataFrame:
     """Read a whole table (pages pass a cached reader instead)."""
     return run.read(table)
+
+
+def warnings(run: Run) -> list[str]:
+    """What a reader must know before any number of a run; first what puts all of its numbers in question."""
+    said = [str(w) for w in run.manifest.get("warnings") or []]
+    return sorted(said, key=lambda text: not text.startswith(SUSPECT))
 
 
 def run_verdict(run: Run, read: Read = read_table) -> str:

@@ -130,11 +130,7 @@ def _choose(run: Run, metrics: pd.DataFrame | None) -> Choice:
         )  # fmt: skip
     attack = attack if attack in attacks else attacks[0]
     fpr = options.get(str(rate), default)
-    threshold = None
-    if metrics is not None and len(metrics):
-        rows = findings.points(metrics, fpr)
-        rows = rows[(rows["attack"] == attack) & rows["value"].notna()]
-        threshold = float(rows["threshold"].iloc[0]) if len(rows) and words.known(rows["threshold"].iloc[0]) else None
+    threshold = findings.threshold_at(metrics, attack, fpr) if metrics is not None and len(metrics) else None
     return Choice(attack, fpr, threshold, bool(spec.get("skip_first", True)))
 
 

@@ -74,7 +74,7 @@ def _sources(shown: dict[str, Run]) -> list[str]:
 
 
 def _warn(run: Run) -> None:
-    items = [str(w) for w in run.manifest.get("warnings") or []]
+    items = summary.warnings(run)
     if items:
         name, _ = ui.names(run)
         more = f" ({len(items) - 1} more on the page of this run.)" if len(items) > 1 else ""

@@ -36,6 +36,13 @@ def test_membership_claim_names_attacks_rows_and_what_was_not_audited(tmp_path):
         assert part in text["not_audited"]
 
 
+def test_the_base_of_an_adapter_is_named_as_the_reference(tmp_path):
+    run = membership_run(tmp_path / "m", rows=300)
+    spec = run.manifest["spec"]
+    run.update(spec={**spec, "model": {**spec["model"], "reference": None}}, fingerprints={"reference": "abc123"})
+    assert "against its reference [abc123]" in claim(run.manifest, run.read("verdicts"))["audited"]
+
+
 def test_rows_of_a_corpus_and_conversations_are_named_as_what_they_are():
     data = {"path": "wiki.raw", "corpus": {"name": "wikitext"}}
     spec = dump_spec(parse_spec({"kind": "membership", "model": {"source": "a"}, "data": data}))

@@ -93,3 +93,14 @@ def test_subjects_of_a_run_are_those_of_its_strongest_attack(tmp_path: Path) -> 
     assert summary.subjects(membership_run(tmp_path / "alone", rows=1600, tokens=12)) is None
     assert summary.subjects(membership_run(tmp_path / "few", rows=60, tokens=12, per_subject=4)) is None
     assert summary.subjects(vectors_run(tmp_path / "vectors", rows=60)) is None
+
+
+def test_the_warning_of_the_blind_baseline_comes_first(tmp_path):
+    from auditcore.membership.blind import warning
+
+    line = {"metric": "auc", "value": 0.9, "low": 0.8, "high": 0.95}
+    blind = [warning(pd.DataFrame([{**line, **more}])) for more in ({}, {"value": 0.2, "low": 0.1, "high": 0.3})]
+    run = membership_run(tmp_path / "m", rows=60, tokens=8)
+    for said in blind:
+        run.update(warnings=["3 rows are twice there.", said, "More."])
+        assert summary.warnings(run) == [said, "3 rows are twice there.", "More."]

@@ -68,7 +68,7 @@ def _head(run: Run, name: str) -> str:
 
 
 def _warnings(run: Run) -> str:
-    items = [str(w) for w in run.manifest.get("warnings") or []]
+    items = summary.warnings(run)
     if run.status != "done":
         message = str(run.manifest.get("message") or "Numbers that are missing were not computed yet.")
         items.insert(0, f"This run is {run.status}. {message}")
