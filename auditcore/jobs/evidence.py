@@ -4,7 +4,7 @@ One extraction serves every attack that reads nothing else; each pass of a model
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -50,6 +50,16 @@ class Pass:
             if found is not None:
                 return found
         return None
+
+    def arrays(
+        self, spec: MembershipSpec, fingerprint: str, model: Callable[[], Any], on_batch: OnProgress | None
+    ) -> dict[str, np.ndarray]:
+        """From the cache where the same tokens met the same model; else the model is run, and what it says is kept."""
+        found = self.cached(spec, fingerprint)
+        if found is None:
+            found = self.run(spec, model(), on_batch)
+            cache.save("tokens", self.key(spec, fingerprint, self.moments), found)
+        return found
 
     def run(self, spec: MembershipSpec, model: Any, on_batch: OnProgress | None) -> dict[str, np.ndarray]:
         """Run the model."""

@@ -1,5 +1,6 @@
 """Which training rows does the model remember? In: a membership spec. Out: token statistics, scores, ROC, verdicts."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-from auditcore.jobs import cache, evidence, neighbours, references, self_prompt, shadows
+from auditcore.jobs import evidence, neighbours, references, self_prompt, shadows
 from auditcore.jobs.context import Context, OnProgress, shifted
 from auditcore.jobs.models import TOGETHER, Models
 from auditcore.jobs.rows import Rows, load
@@ -91,12 +92,8 @@ def collect(
     found, n = {}, len(rows.frame)
     ordered = sorted(passes, key=lambda one: one.model != "target")
     for number, one in enumerate(ordered):
-        arrays = one.cached(spec, models.fingerprint(one.model))
-        if arrays is None:
-            on_batch = shifted(on_progress, number * n, len(passes) * n)
-            arrays = one.run(spec, models.get(one.model), on_batch)
-            cache.save("tokens", one.key(spec, models.fingerprint(one.model), one.moments), arrays)
-        found[one.name] = arrays
+        on_batch = shifted(on_progress, number * n, len(passes) * n)
+        found[one.name] = one.arrays(spec, models.fingerprint(one.model), partial(models.get, one.model), on_batch)
         if one.model == "target" and all(later.model != "target" for later in ordered[number + 1 :]):
             models.release_target()
         on_progress((number + 1) * n, len(passes) * n)
