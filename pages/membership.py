@@ -148,7 +148,8 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
         else:
             ui.empty("No ROC: it takes rows known to be members and rows known not to be.")
     with right:
-        about, table = "95 % intervals by bootstrap; passes: runs of a model per row.", metrics
+        about, table = "95 % intervals by bootstrap over subjects, never narrower than exact ones.", metrics
+        about += " Passes: runs of a model per row."
         if run.has("blind"):
             about += " Words alone: a bag of words that asks no model; it should be at chance (AUC 0.5)."
             table = pd.concat([metrics, ui.read(run, "blind")], ignore_index=True)

@@ -171,6 +171,14 @@ def test_mistakes_are_one_message_and_exit_2(arguments, words, home, capsys) -> 
     assert captured.err.count("\n") == 1
 
 
+def test_a_folder_that_cannot_be_made_is_one_message(spec, home, capsys) -> None:
+    (home / "file").touch()
+    assert cli.main(["run", str(spec), "--out", str(home / "file" / "run")]) == 2
+    said = capsys.readouterr().err
+    assert str(home / "file") in said
+    assert "Traceback" not in said
+
+
 def test_an_unusable_model_fails_with_one_message_and_a_failed_run(spec, home, capsys) -> None:
     content = yaml.safe_load(spec.read_text())
     (home / "pickled").mkdir()

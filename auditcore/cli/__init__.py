@@ -34,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `... | head`
         sys.stderr.close()
         return 0
+    except OSError as error:  # a folder that cannot be written, a disk that is full
+        say(f"Error: {error.filename or 'a file'}: {error.strerror or error}.", sys.stderr)
+        return 2
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, share
 from auditcore.verdict import ALPHA, holm
-from auditcore.words import Sentence, Strong, counted, known, listed, number, signed
+from auditcore.words import Sentence, Strong, count, counted, known, listed, number, signed
 
 # What decides a score beside the model: fields of a membership spec, and the attacks that read them (none: all).
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -58,6 +58,8 @@ def comparison_finding(differences: pd.DataFrame, name_a: str, name_b: str, shar
         sure = f"; the difference, {spread}, is not chance{several}"
     else:
         sure = f"; the difference, {spread}, may be chance{several}"
+    silent = shared - int(best["n_member"]) - int(best["n_nonmember"])
+    rows += f" In {count(silent)} of those shared one of the runs has no evidence." if silent > 0 else ""
     return [Strong(f"{attack} {what}"), f"{at}{sure}.{rows}"]
 
 

@@ -46,6 +46,8 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     encoded = tokenise(tokenizer, dataset, spec.max_length)
     models = references.of_run(spec, run)
     passes = evidence.plan(spec, dataset, encoded, tokenizer, needed)
+    if not needed & {"reference", "reference_moments"}:
+        passes = [one for one in passes if one.model != "reference"]
     found = {one.name: one.run(spec, models.get(one.model), None) for one in passes}
     copies: dict[str, np.ndarray] = {}
     count = neighbours.copies_needed(spec, needed)

@@ -132,7 +132,7 @@ def tokens(
     """`membership.scores.Tokens` from the arrays of every pass; shadows, copies and more rows as Tokens holds them."""
     from auditcore.membership.scores import Tokens
 
-    target, reference = found["target"], found["reference"]
+    target, reference = found["target"], found.get("reference")
     rows: dict[str, np.ndarray] = dict(more or {})
     for name in ("lowercase", "prefixed"):
         if name in found:
@@ -143,11 +143,11 @@ def tokens(
         offsets=target["offsets"],
         position=target["position"],
         logp_target=target["logp_target"],
-        logp_reference=reference["logp_target"],
+        logp_reference=None if reference is None else reference["logp_target"],
         is_error=target["is_error"],
         scored=target["scored"],
         moments=_moments(target),
-        reference_moments=_moments(reference),
+        reference_moments=None if reference is None else _moments(reference),
         rows=rows,
         shadows=shadows,
         copies=copies or {},

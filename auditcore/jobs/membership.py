@@ -210,7 +210,7 @@ def blind_baseline(context: Context, rows: Rows, member: pd.Series) -> None:
 
 
 def _blind(context: Context, rows: Rows, member: pd.Series) -> None:
-    from auditcore.membership.blind import blind_metrics, blind_scores, warning
+    from auditcore.membership.blind import FEWEST, blind_metrics, blind_scores, warning
 
     spec = context.spec
     assert isinstance(spec, (MembershipSpec, SweepSpec))
@@ -222,6 +222,11 @@ def _blind(context: Context, rows: Rows, member: pd.Series) -> None:
     said = warning(blind)
     if said:
         context.warn(said)
+    if np.isnan(scores).all() and {True, False} <= set(member.dropna()):
+        context.note(
+            f"Fewer than {FEWEST} subjects are members, or are none: whether the words alone tell them apart was not "
+            "measured."
+        )
 
 
 def _operating_points(context: Context, rows: Rows) -> None:

@@ -7,6 +7,7 @@ from auditcore import jobs, store
 from auditcore.errors import RunError, SpecError
 from auditcore.jobs.classify import classify
 from auditcore.jobs.corpus import plain_data, tokens_of
+from auditcore.jobs.models import Models
 from auditcore.jobs.plan import plan_here
 from auditcore.spec import dump_spec, parse_spec
 from tests.job_specs import WORDS, run_spec
@@ -22,7 +23,7 @@ def corpus(home) -> dict:
 
 
 @pytest.mark.parametrize("unit", ["words", "tokens"])
-def test_fine_tuning_and_audit_of_one_corpus(unit, corpus, home, tiny_llama) -> None:
+def test_fine_tuning_and_audit_of_one_corpus(unit, corpus, home, tiny_llama, monkeypatch) -> None:
     data = {**corpus, "corpus": {**corpus["corpus"], "unit": unit}}
     common = {"data": data, "max_length": 64, "threads": 1}
     train = {"kind": "finetune", "model": {"source": str(tiny_llama)}, "validation": "unknown", "epochs": 1, **common}
@@ -45,7 +46,10 @@ def test_fine_tuning_and_audit_of_one_corpus(unit, corpus, home, tiny_llama) -> 
     assert len(list((store.cache() / "corpora").glob("*.parquet"))) == 1
     jobs.require_unchanged(run)
     pd.DataFrame({"text": ["a new text of some words", "word " * 200]}).to_csv(home / "new.csv", index=False)
+    asked, get = [], Models.get
+    monkeypatch.setattr(Models, "get", lambda self, which: asked.append(which) or get(self, which))
     found = classify(run, str(home / "new.csv"), "loss", 0.5)
+    assert asked == ["target"]  # nothing compares the text with the reference
     assert found["answer"].isin(["member", "not a member"]).all()
     assert found["cut"].tolist() == [False, True]
     path = home / "news.txt"

@@ -40,7 +40,7 @@ def test_a_run_that_is_gone_or_of_another_kind_is_not_compared(home: Path, open_
 
 def line(**changes):
     row = {"attack": "ez", "metric": "tpr", "target_fpr": 0.01, "value_a": 0.9, "value_b": 0.1}
-    row |= {"difference": 0.8, "low": 0.7, "high": 0.85, "p_value": 0.001}
+    row |= {"difference": 0.8, "low": 0.7, "high": 0.85, "p_value": 0.001, "n_member": 800, "n_nonmember": 798}
     return pd.DataFrame([{**row, **changes}])
 
 
@@ -58,6 +58,8 @@ def test_the_sentence_says_which_difference_is_chance() -> None:
     ten = pd.concat([line(attack=f"a{i}", difference=0.5 + 0.01 * i, p_value=0.02) for i in range(10)])
     assert "may be chance, the largest of 10 attacks" in told(ten)
     assert "3 rows left out" in told(line(), 3)
+    assert "In 2 of those shared one of the runs has no evidence." in told(line())
+    assert "no evidence" not in told(line(n_member=802))
     assert "share no attack" in told(line().iloc[:0])
 
 
