@@ -10,7 +10,7 @@ from auditcore.membership.scores import (
     score_table,
 )
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = ["score", "rank_score", "n_scored", "p_sum", "n_sum"]
 
 
