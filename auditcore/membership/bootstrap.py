@@ -182,7 +182,9 @@ def paired_difference(
     rocs = [exact_roc(label, rank) for rank in ranks]
     n_nonmember = int(np.sum(~label))
     spread = enough_subjects(label, subjects)
-    unseen = 0.0 if np.array_equal(*ranks) else exact_interval(0.0, count_subjects(label, subjects)[0], 0.025)[1]
+    order_a, order_b = (np.unique(rank, return_inverse=True)[1] for rank in ranks)
+    alike = np.array_equal(order_a, order_b)  # one ranking, whatever its numbers: no row can tell them apart
+    unseen = 0.0 if alike else exact_interval(0.0, count_subjects(label, subjects)[0], 0.025)[1]
     rows = [("auc", np.nan, *(auc(label, rank) for rank in ranks), a.auc - b.auc, spread)]
     for j, f in enumerate(target_fprs):
         values = [operating_point(roc, f).tpr for roc in rocs]
