@@ -199,6 +199,8 @@ def _compare(rows: pd.DataFrame, choice: Choice, spec: dict):
         with st.expander(f"All {len(rows)} attackers, every layer"):
             st.html(html_tables.probe_table(rows, choice.budget, seeds))
     ui.quiet(findings.POINT_RULE)
+    if made := findings.null_sentence(rows):
+        ui.quiet(made)
     ui.download_csv(rows, "probe_metrics.csv", "probe_csv")
     if several:
         ui.chart_title("Where in the model it can be read", "95 % intervals; dotted: guessing.")

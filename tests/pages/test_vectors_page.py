@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from auditcore.store import Run
 from tests.fake_runs import membership_run, vectors_run
+from tests.job_specs import run_spec
 
 ROUTER = str(Path(__file__).resolve().parents[2] / "pages" / "_router.py")
 
@@ -76,6 +79,37 @@ def test_too_few_subjects_are_not_resolved_and_say_how_many_would_do(home: Path)
     text = html(page(vectors_run(home / "one", rows=400, gap=0.0, classes=("F", "M"))))
     assert "not resolved" in text
     assert "cannot tell on which side" in text
+
+
+def test_what_an_audit_left_out_is_counted_at_the_end_of_the_page(home: Path) -> None:
+    labels = ["f", "m", None, "f", "m"] * 60
+    vectors = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
+    vectors[:, 1], vectors[6, 0], vectors[8] = 0.25, np.inf, np.nan
+    pd.DataFrame({"sex": labels, "v": list(vectors)}).to_parquet(home / "v.parquet")
+    spec = {
+        "kind": "vectors",
+        "vectors": {"path": str(home / "v.parquet")},
+        "data": {"path": str(home / "v.parquet"), "roles": {"label": "sex"}},
+        "probes": ["linear"],
+        "seeds": [0],
+        "permutations": 19,
+        "n_boot": 100,
+    }
+    text = html(page(run_spec(spec, home / "one")))
+    assert "Counted while the rows were read" in text
+    for told in (
+        "60 of 300 rows have no label",
+        "60 rows without a split (no usable label) take no part",
+        "2 of 300 vectors hold NaN or infinity; their rows are left out.",
+        "1 of 5 dimensions are the same in every row and tell nothing.",
+    ):
+        assert told in text
+
+
+def test_forty_classes_are_drawn(home: Path) -> None:
+    run = vectors_run(home / "one", rows=3000, classes=tuple(f"class {k:02d}" for k in range(40)))
+    text = html(page(run))
+    assert "40 classes share 6 colours and signs" in text
 
 
 def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path) -> None:
