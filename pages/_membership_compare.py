@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from auditcore import findings, store, words
+from auditcore import findings, store, summary, words
 from auditcore.store import Run
 from pages import _ui as ui
 
@@ -53,6 +53,11 @@ def draw(run: Run, target_fpr: float) -> None:
     if a == b:
         a, b = f"{a} (this run)", f"{b} (the other)"
     ui.text(findings.comparison_finding(found["differences"], a, b, found["shared"], found["left_out"]))
+    for said in summary.warnings(other):
+        if said.startswith(summary.SUSPECT) and said not in summary.warnings(run):
+            ui.notice("warning", said, "The other run:")
+    if differing := findings.settings_finding(run.manifest["spec"], other.manifest["spec"]):
+        ui.notice("warning", differing)
     if len(found["differences"]):
         from auditcore.figures.compare import comparison_table
 

@@ -177,14 +177,13 @@ def _pick(key: str, ids: list[str]) -> None:
 
 def _shown(run: Run, attack: str, threshold: float | None, ids: list[str]) -> pd.DataFrame:
     """The columns a reader needs, for the rows of one page, in the order of `ids`."""
-    marks = ", ".join("?" * len(ids))
     if not run.has("membership_scores"):
+        marks = ", ".join("?" * len(ids))
         frame = ui.read(run, "examples", ["example_id", "member", "n_tokens"], f"example_id in ({marks})", ids)
         frame = frame.set_index("example_id").loc[ids].reset_index()
         return pd.DataFrame({"row": _names(frame), "trained on": _truth(frame), "tokens": frame["n_tokens"]})
-    where = f"attack = ? and example_id in ({marks})"
-    frame = ui.read(run, "membership_scores", None, where, [attack, *ids])
-    frame = frame.set_index("example_id").loc[ids].reset_index()
+    frame = _scores(run, ids)
+    frame = frame[frame["attack"] == attack].set_index("example_id").loc[ids].reset_index()
     says = [findings.called(r, threshold) for r in frame["rank_score"]]
     shown = {
         "row": _names(frame),
@@ -218,7 +217,7 @@ def _token_view(
 ) -> None:
     at = ids.index(row) if row in ids else None
     _step_buttons(ids, at, page)
-    scores = _score_rows(run, row)
+    scores = _score_rows(run, row, ids[(page - 1) * PAGE_ROWS : page * PAGE_ROWS])
     mine = next((s for s in scores if s["attack"] == attack), None)
     name = f"Row {words.isolated(words.shorten(row, 60))}"
     told = words.escape(findings.score_words(mine, attack, threshold)) if mine else "not scored yet"
@@ -240,8 +239,10 @@ def _token_view(
     zone = next((s for s in scores if s["attack"] == "ez"), None)
     if zone is not None and zone["status"] not in ("no_evidence", "no_errors"):
         st.html(figures.pn_bar(zone["p_sum"], zone["n_sum"]))
-    with st.expander("The numbers behind the map", expanded=False):
-        _numbers(tokens, hidden)
+    numbers = st.expander("The numbers behind the map", key="numbers", on_change="rerun")
+    if numbers.open:  # a table that nobody looks at is neither made nor sent
+        with numbers:
+            _numbers(tokens, hidden)
 
 
 def _step_buttons(ids: list[str], at: int | None, page: int) -> None:
@@ -265,10 +266,17 @@ def _step_buttons(ids: list[str], at: int | None, page: int) -> None:
     ui.quiet([Strong(where)] if where else "The row shown is not part of the list above.")
 
 
-def _score_rows(run: Run, row: str) -> list[dict[str, Any]]:
+def _scores(run: Run, ids: list[str]) -> pd.DataFrame:
+    """Scores of some rows under every attack: read once for a page of rows, whichever of them is shown."""
+    return ui.read(run, "membership_scores", None, f"example_id in ({', '.join('?' * len(ids))})", ids)
+
+
+def _score_rows(run: Run, row: str, listed: list[str]) -> list[dict[str, Any]]:
+    """One row's scores. listed: the rows on this page of the list, which it may be one of."""
     if not run.has("membership_scores"):
         return []
-    return ui.read(run, "membership_scores", None, "example_id = ?", [row]).to_dict("records")  # type: ignore[return-value]
+    found = _scores(run, listed if row in listed else [row])
+    return found[found["example_id"] == row].to_dict("records")  # type: ignore[return-value]
 
 
 def _tokens(run: Run, row: str, first: int) -> pd.DataFrame:

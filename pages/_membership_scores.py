@@ -45,7 +45,7 @@ def draw(run: Run, attack: str, threshold: float | None, row: str | None) -> Non
     name = findings.attack_name(attack)
     caption = [*findings.scores_sentence(bins.counts, attack), " Click a mark or a bar to see a row of it below."]
     title = f"{name} scores of training rows and of other rows"
-    if threshold is not None:
+    if words.known(threshold):
         title = f"{name} scores: everything right of the line is called a training row"
     ui.chart_title(title, caption)
     marks = _marks(version, path, attack)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from auditcore import store, verdict, words
+from auditcore import store, summary, verdict, words
 from auditcore.errors import AuditError
 from auditcore.store import Run
 from auditcore.summary import Card
@@ -140,9 +140,7 @@ def text(parts: str | Sentence) -> None:
 
 
 def quiet(parts: str | Sentence) -> None:
-    """Draw a small, quiet paragraph; nothing for no words."""
-    if not parts:
-        return
+    """Draw a small, quiet paragraph."""
     html(f'<p class="ac-quiet">{sentence_html(parts)}</p>')
 
 
@@ -175,7 +173,7 @@ def run_warnings(run: Run) -> None:
     elif run.status != "done":
         message = str(manifest.get("message") or "It can be resumed on the page Runs and reports.")
         notice("warning", message, f"This run was {run.status}." if run.status != "failed" else "This run failed.")
-    items = [str(w) for w in manifest.get("warnings") or []]
+    items = summary.warnings(run)
     if len(items) == 1:
         notice("warning", items[0], "Warning.")
     elif items:

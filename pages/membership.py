@@ -130,11 +130,7 @@ def _choose(run: Run, metrics: pd.DataFrame | None) -> Choice:
         )  # fmt: skip
     attack = attack if attack in attacks else attacks[0]
     fpr = options.get(str(rate), default)
-    threshold = None
-    if metrics is not None and len(metrics):
-        rows = findings.points(metrics, fpr)
-        rows = rows[(rows["attack"] == attack) & rows["value"].notna()]
-        threshold = float(rows["threshold"].iloc[0]) if len(rows) and words.known(rows["threshold"].iloc[0]) else None
+    threshold = findings.threshold_at(metrics, attack, fpr) if metrics is not None and len(metrics) else None
     return Choice(attack, fpr, threshold, bool(spec.get("skip_first", True)))
 
 
@@ -152,7 +148,8 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
         else:
             ui.empty("No ROC: it takes rows known to be members and rows known not to be.")
     with right:
-        about, table = "95 % intervals by bootstrap; passes: runs of a model per row.", metrics
+        about, table = "95 % intervals by bootstrap over subjects, never narrower than exact ones.", metrics
+        about += " Passes: runs of a model per row."
         if run.has("blind"):
             about += " Words alone: a bag of words that asks no model; it should be at chance (AUC 0.5)."
             table = pd.concat([metrics, ui.read(run, "blind")], ignore_index=True)

@@ -171,6 +171,14 @@ def test_mistakes_are_one_message_and_exit_2(arguments, words, home, capsys) -> 
     assert captured.err.count("\n") == 1
 
 
+def test_a_folder_that_cannot_be_made_is_one_message(spec, home, capsys) -> None:
+    (home / "file").touch()
+    assert cli.main(["run", str(spec), "--out", str(home / "file" / "run")]) == 2
+    said = capsys.readouterr().err
+    assert str(home / "file") in said
+    assert "Traceback" not in said
+
+
 def test_an_unusable_model_fails_with_one_message_and_a_failed_run(spec, home, capsys) -> None:
     content = yaml.safe_load(spec.read_text())
     (home / "pickled").mkdir()
@@ -187,14 +195,3 @@ def test_check_guesses_roles_and_reports(home, spec, capsys) -> None:
     out = capsys.readouterr().out
     assert "60 rows" in out
     assert "text = text" in out
-
-
-def test_of_many_verdicts_a_terminal_shows_the_strongest_of_each_place(home, capsys) -> None:
-    from tests.fake_runs import vectors_run
-
-    run = vectors_run(home / "many", rows=120, layers=tuple(range(12)), attributes=("race", "sex"), seeds=(0,))
-    assert cli.main(["show", str(run.path)]) == 0
-    said = capsys.readouterr().out
-    assert "Of 97 lines the strongest of each label, artifact and defence" in said
-    assert len([line for line in said.splitlines() if "bal_test" in line]) == 5  # labels x artifacts, and all together
-    assert "96 tests (2 labels × 2 vectors × 12 layers × 2 attackers)" in said

@@ -195,3 +195,16 @@ def test_the_roc_is_captioned_by_attacks_that_hold_evidence():
     text = plain(findings.roc_sentence(pd.DataFrame([silent, loss]), 5, 5))
     assert text.startswith("40 members, 48 non-members.")
     assert "2 rows without evidence left out" in text
+
+
+def test_a_rate_at_which_nobody_may_be_called_a_member_judges_rows_all_the_same():
+    point = {"attack": "ez", "metric": "tpr", "target_fpr": 0.01, "value": 0.0, "threshold": np.nan}
+    threshold = findings.threshold_at(pd.DataFrame([point]), "ez", 0.01)
+    assert threshold == findings.NOBODY
+    row = {"status": "no_errors", "member": True, "rank_score": 1e300, "score": np.nan, "n_scored": 5}
+    told = plain(findings.row_sentence(row, threshold, "ez"))
+    assert told.startswith("Not called a training row, wrongly: it was trained on.")
+    assert "nobody is" in told
+    assert findings.called(np.nan, threshold) is None
+    assert findings.threshold_at(pd.DataFrame([{**point, "value": np.nan}]), "ez", 0.01) is None
+    assert findings.threshold_at(pd.DataFrame([{**point, "threshold": 2.5}]), "ez", 0.01) == 2.5

@@ -59,3 +59,23 @@ def test_page_command_line_and_report_all_say_it(tmp_path, capsys):
     assert sentence in capsys.readouterr().out
     assert "hides certain giveaways" in html_report(run)
     assert "code length, bits a row" in html_report(run)
+
+
+def test_how_a_null_band_was_made_is_said_by_attacker():
+    rows = pd.DataFrame(
+        {
+            "probe": ["linear", "mlp", "gbt", "linear"],
+            "permutations": [199] * 4,
+            "null_refits": [199, 199, 20, 199],
+            "null_rows": [2000, 2000, 2000, 2002],
+            "n_train": [2500] * 4,
+        }
+    )
+    text = findings.null_sentence(rows)
+    assert text.startswith("Null band: 199 permutations of the labels by subject")
+    assert "linear and mlp refitted for each on 2,000 of 2,500 training rows" in text
+    assert "gbt refitted 20 times on 2,000 of 2,500 training rows" in text
+    whole = findings.null_sentence(rows.assign(null_refits=199, null_rows=2500))
+    assert whole.endswith("linear, mlp and gbt refitted for each on all 2,500 training rows.")
+    assert findings.null_sentence(rows.drop(columns="null_refits")) == ""
+    assert findings.null_sentence(rows.assign(null_refits=None)) == ""

@@ -83,7 +83,13 @@ def build_folder(
 
 
 def build_adapter(
-    folder: Path, base: Path, *, seed: int = 1, scale: float = 0.2, modules_to_save: list[str] | None = None
+    folder: Path,
+    base: Path,
+    *,
+    seed: int = 1,
+    scale: float = 0.2,
+    modules_to_save: list[str] | None = None,
+    bias: Any = "none",
 ) -> Path:
     """Write a LoRA adapter with random weights (a fresh one would change nothing) on the model in `base`."""
     import torch
@@ -95,12 +101,11 @@ def build_adapter(
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-        shape = LoraConfig(
-            r=4, lora_alpha=8, target_modules="all-linear", modules_to_save=modules_to_save, task_type="CAUSAL_LM"
-        )
+        more = {"modules_to_save": modules_to_save, "bias": bias, "task_type": "CAUSAL_LM"}
+        shape = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", **more)
         adapted = get_peft_model(model, shape)
         for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
+            if "lora_" in name or (bias != "none" and parameter.requires_grad):
                 torch.nn.init.normal_(parameter, std=scale)
         adapted.save_pretrained(folder)
     return folder

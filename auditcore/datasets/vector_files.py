@@ -224,7 +224,9 @@ def _open_npy(path: Path) -> np.ndarray:
         raise DatasetError(f"{path}: cannot be read without unpickling ({error}).") from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
         shape, dtype = getattr(array, "shape", ""), getattr(array, "dtype", type(array).__name__)
-        raise DatasetError(f"{path}: expected numbers of shape rows x width, found {dtype} {shape}.")
+        # npy has no name for bfloat16: it is stored as two bytes of nothing in particular.
+        hint = " If these are bfloat16, save them as safetensors or float32." if str(dtype) == "|V2" else ""
+        raise DatasetError(f"{path}: expected numbers of shape rows x width, found {dtype} {shape}.{hint}")
     return array
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from auditcore.claims import claim
 from auditcore.findings.attackers import code_length_words, giveaway_sentence, giveaways
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, score_number, share
-from auditcore.findings.compare import comparison_finding
+from auditcore.findings.compare import comparison_finding, settings_finding
 from auditcore.findings.costs import attack_costs
 from auditcore.findings.groups import Subjects, shared_subjects, subjects, subjects_finding
 from auditcore.findings.membership import (
@@ -22,7 +22,7 @@ from auditcore.findings.membership import (
     scores_sentence,
     unresolved_notes,
 )
-from auditcore.findings.rows import STATUS_WORDS, called, row_sentence, score_words
+from auditcore.findings.rows import NOBODY, STATUS_WORDS, called, row_sentence, score_words, threshold_at
 from auditcore.findings.sweep import at_rate, checkpoints_finding, finest_rate, matched_finding
 from auditcore.findings.vectors import (
     POINT_RULE,
@@ -33,6 +33,7 @@ from auditcore.findings.vectors import (
     confident_sentence,
     confusion_sentence,
     gap_sentence,
+    null_sentence,
     pooled,
     power_sentence,
     projection_sentence,
@@ -45,6 +46,7 @@ from auditcore.verdict import MEANINGS, combine
 __all__ = [
     "HEADLINE_FPR",
     "MEANINGS",
+    "NOBODY",
     "POINT_RULE",
     "STATUS_WORDS",
     "Subjects",
@@ -72,6 +74,7 @@ __all__ = [
     "matched_finding",
     "membership_finding",
     "no_difference",
+    "null_sentence",
     "overall",
     "points",
     "pooled",
@@ -82,11 +85,13 @@ __all__ = [
     "score_number",
     "score_words",
     "scores_sentence",
+    "settings_finding",
     "share",
     "shared_subjects",
     "strongest",
     "subjects",
     "subjects_finding",
+    "threshold_at",
     "together",
     "unresolved_notes",
     "vectors_finding",

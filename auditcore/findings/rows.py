@@ -1,10 +1,12 @@
 """What an attack says about one row. In: a line of `membership_scores`, a threshold. Out: sentences."""
 
+import math
 from typing import Any
 
 import pandas as pd
 
 from auditcore.findings.common import attack_name, score_number
+from auditcore.findings.membership import points
 from auditcore.words import Strong, known
 
 STATUS_WORDS = {
@@ -17,8 +19,25 @@ STATUS_WORDS = {
 }
 
 
+NOBODY = math.inf  # the threshold where not even the highest scores may be called training rows
+
+
+def threshold_at(metrics: pd.DataFrame, attack: str, target_fpr: float) -> float | None:
+    """From which rank score on an attack calls rows members; `NOBODY`, or None where the rate is not resolved.
+
+    metrics: table `attack_metrics`.
+    """
+    at = points(metrics, target_fpr)
+    at = at[(at["attack"] == attack) & at["value"].notna()]
+    if at.empty:
+        return None
+    return float(at["threshold"].iloc[0]) if known(at["threshold"].iloc[0]) else NOBODY
+
+
 def called(rank_score: object, threshold: object) -> bool | None:
     """Whether a row is called a member at a threshold; None where either is missing (no evidence, not resolved)."""
+    if threshold == NOBODY:
+        return False if known(rank_score) else None
     return float(rank_score) >= float(threshold) if known(rank_score) and known(threshold) else None
 
 
@@ -38,6 +57,8 @@ def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
         known_truth = f"; {truth}" if truth else "; its membership is unknown"
         return [Strong("Not judged"), f": this run has no threshold at the chosen rate{known_truth}.{why}"]
     told = Strong("Called a training row" if says else "Not called a training row")
+    if threshold == NOBODY:
+        why += " At the chosen rate nobody is: as many others share the highest score."
     if not truth:
         return [told, f"; whether it is one is unknown.{why}"]
     right = says == member

@@ -92,6 +92,32 @@ def accuracy_sentence(rows: pd.DataFrame) -> list[str]:
     return [text, "Grey: what the same probe reaches on permuted labels, up to its 95th percentile."]
 
 
+def null_sentence(rows: pd.DataFrame) -> str:
+    """Say how the null bands were made: permutations, refits and rows by attacker; empty where it is not known.
+
+    rows: of `probe_metrics`, seeds averaged.
+    """
+    if "null_refits" not in rows or rows["null_refits"].isna().all():
+        return ""
+    rows = rows[rows["null_refits"].notna()]
+    made: dict[str, list[str]] = {}
+    for probe, mine in rows.groupby("probe", sort=False):
+        wanted, refits = int(mine["permutations"].max()), int(mine["null_refits"].min())
+        few, of = int(mine["null_rows"].min()), int(mine["n_train"].max())
+        where = f"on {count(few)} of {count(of)} training rows" if few < of else f"on all {count(of)} training rows"
+        how = "refitted for each" if refits == wanted else f"refitted {count(refits)} times"
+        made.setdefault(f"{how} {where}", []).append(str(probe))
+    each = "; ".join(f"{listed(probes)} {how}" for how, probes in made.items())
+    short_cut = any(" of " in how or "times" in how for how in made)
+    permuted = counted(int(rows["permutations"].max()), "permutation")
+    rest = NULL_SHORT if short_cut else ""
+    return f"Null band: {permuted} of the labels by subject, of training rows and of rows judged: {each}.{rest}"
+
+
+# Measured by benchmarks/null_band.py.
+NULL_SHORT = ""
+
+
 def projection_sentence(drawn: int, total: int, broken: int, width: int, explained: tuple[float, float]) -> list[str]:
     """Honest caption of the projection: how much is shown, and that it proves nothing. width 0: not known."""
     part = f"A sample of {count(drawn)} of {count(total)}" if drawn + broken < total else count(drawn)

@@ -10,7 +10,7 @@ from auditcore.errors import DatasetError, RunError, SpecError
 from auditcore.jobs import evidence, neighbours, references
 from auditcore.jobs.queue import require_unchanged
 from auditcore.jobs.rows import require_same_template, tokenise
-from auditcore.spec import MembershipSpec, parse_spec, parse_template
+from auditcore.spec import DataSpec, MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
@@ -20,7 +20,8 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     """Score new texts as the run's rows were scored and compare with its threshold at `target_fpr`.
 
     text: a text; a file with one text; or a table with the columns of the run's data. Returns one row per text:
-    example_id, answer (member | not a member | no evidence), score, status, n_scored, attack, target_fpr.
+    example_id, answer (member | not a member | no evidence), attack, score, threshold, false_alarms_at_threshold,
+    status, tokens_scored, and cut: the text was longer than the run's max_length, and its end was not looked at.
     Raises RunError when the run is no finished membership run, SpecError when it has no such threshold.
     """
     from auditcore.lm.load import load_tokenizer
@@ -43,8 +44,10 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     require_same_template(run.manifest, dataset, tokenizer, run.id)
     encoded = tokenise(tokenizer, dataset, spec.max_length)
-    models = references.of_run(spec, run.path)
+    models = references.of_run(spec, run)
     passes = evidence.plan(spec, dataset, encoded, tokenizer, needed)
+    if not needed & {"reference", "reference_moments"}:
+        passes = [one for one in passes if one.model != "reference"]
     found = {one.name: one.run(spec, models.get(one.model), None) for one in passes}
     copies: dict[str, np.ndarray] = {}
     count = neighbours.copies_needed(spec, needed)
@@ -67,6 +70,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
             "false_alarms_at_threshold": point["realised_fpr"].iloc[0],
             "status": scores["status"],
             "tokens_scored": scores["n_scored"],
+            "cut": encoded.truncated | encoded.target_truncated,
         }
     )
 
@@ -78,7 +82,9 @@ def _texts(spec: MembershipSpec, text: str) -> Any:
     path = Path(text) if len(text) < 1024 and "\n" not in text else None
     if path is not None and path.suffix.lower() in TABLES:
         roles = {r: c for r, c in spec.data.roles.items() if r in ("text", "prompt", "target", "messages", "id")}
-        data = spec.data.model_copy(update={"path": str(path), "roles": roles, "format": "auto", "max_rows": None})
+        if spec.data.corpus is not None:  # whose rows bring roles of their own; the new file is no corpus
+            roles = {"text": "text"}
+        data = DataSpec(path=str(path), roles=roles)
         return load_dataset(data, spec.prompt_template)
     if path is not None and path.suffix.lower() in (".txt", ".md") and len(text.split()) == 1 and not _is_file(path):
         raise DatasetError(f"{path}: no such file.")  # nobody asks whether a file's name was trained on
@@ -93,6 +99,8 @@ def _texts(spec: MembershipSpec, text: str) -> Any:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise DatasetError(f"{path}: not UTF-8 text (byte {error.start}).") from None
+        except OSError as error:
+            raise DatasetError(f"{path}: cannot be read ({error.strerror or error}).") from None
     frame = pd.DataFrame({"example_id": pd.Series(["1"], dtype="str")})
     return Dataset(frame, {columns[0]: [text]}, None, spec.prompt_template, (), "", "", [])
 

@@ -4,7 +4,7 @@ One extraction serves every attack that reads nothing else; each pass of a model
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -38,6 +38,8 @@ class Pass:
     def key(self, spec: MembershipSpec, fingerprint: str, moments: bool) -> str:
         """What decides the numbers: model, tokens, positions, precision, device."""
         more: dict[str, Any] = {"moments": True} if moments else {}
+        # A prompt with an empty target is all of its row, as plain text is, and nothing of it is scored.
+        more |= {"has_target": True} if self.encoded.has_target else {}
         more |= {"noise": vars(self.noise)} if self.noise else {}
         return cache.key(version=1, model=fingerprint, tokens=self.tokens, score=self.score, **numerics(spec), **more)
 
@@ -48,6 +50,16 @@ class Pass:
             if found is not None:
                 return found
         return None
+
+    def arrays(
+        self, spec: MembershipSpec, fingerprint: str, model: Callable[[], Any], on_batch: OnProgress | None
+    ) -> dict[str, np.ndarray]:
+        """From the cache where the same tokens met the same model; else the model is run, and what it says is kept."""
+        found = self.cached(spec, fingerprint)
+        if found is None:
+            found = self.run(spec, model(), on_batch)
+            cache.save("tokens", self.key(spec, fingerprint, self.moments), found)
+        return found
 
     def run(self, spec: MembershipSpec, model: Any, on_batch: OnProgress | None) -> dict[str, np.ndarray]:
         """Run the model."""
@@ -120,7 +132,7 @@ def tokens(
     """`membership.scores.Tokens` from the arrays of every pass; shadows, copies and more rows as Tokens holds them."""
     from auditcore.membership.scores import Tokens
 
-    target, reference = found["target"], found["reference"]
+    target, reference = found["target"], found.get("reference")
     rows: dict[str, np.ndarray] = dict(more or {})
     for name in ("lowercase", "prefixed"):
         if name in found:
@@ -131,11 +143,11 @@ def tokens(
         offsets=target["offsets"],
         position=target["position"],
         logp_target=target["logp_target"],
-        logp_reference=reference["logp_target"],
+        logp_reference=None if reference is None else reference["logp_target"],
         is_error=target["is_error"],
         scored=target["scored"],
         moments=_moments(target),
-        reference_moments=_moments(reference),
+        reference_moments=None if reference is None else _moments(reference),
         rows=rows,
         shadows=shadows,
         copies=copies or {},
@@ -225,16 +237,23 @@ def _lower(spec: MembershipSpec, dataset: Any, tokenizer: Any) -> Any:
     return encode(tokenizer, "".join(parts), fields, target, spec.max_length)
 
 
-def choose_prefix(spec: MembershipSpec, member: pd.Series, lengths: np.ndarray) -> list[int]:
-    """Rows of known non-members for the prefix of `recall`, drawn by the seed."""
+def choose_prefix(spec: MembershipSpec, member: pd.Series, group: pd.Series, lengths: np.ndarray) -> list[int]:
+    """Rows of known non-members for the prefix of `recall`, one a subject, drawn by the seed.
+
+    group: subject of each row. Raises DatasetError unless non-members of other subjects are left, as many again.
+    """
     usable = np.flatnonzero((member == False).fillna(False).to_numpy(dtype=bool) & (lengths > 1))  # noqa: E712
-    if len(usable) < 2 * spec.recall_shots:
+    drawn = np.random.default_rng([spec.seed, 24061]).permutation(usable)
+    one_each = drawn[~group.iloc[drawn].duplicated().to_numpy()]
+    chosen = one_each[: spec.recall_shots]
+    left = int((~group.iloc[usable].isin(group.iloc[chosen])).sum())
+    if len(chosen) < spec.recall_shots or left < spec.recall_shots:
         raise DatasetError(
-            f"{spec.data.path}: attack 'recall' takes {spec.recall_shots} rows known not to be members for its prefix "
-            f"and needs as many again to compare with; there are {len(usable)}. Leave it out, or lower recall_shots."
+            f"{spec.data.path}: attack 'recall' takes {spec.recall_shots} rows known not to be members, of different "
+            f"subjects, for its prefix and needs as many again of others to compare with; there are {len(usable)} rows "
+            f"of {len(one_each)} subjects. Leave it out, or lower recall_shots."
         )
-    rng = np.random.default_rng([spec.seed, 24061])
-    return sorted(rng.choice(usable, spec.recall_shots, replace=False).tolist())
+    return sorted(chosen.tolist())
 
 
 def _prefixed(spec: MembershipSpec, encoded: Any, prefix: Sequence[int]) -> Any:

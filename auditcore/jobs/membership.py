@@ -1,5 +1,6 @@
 """Which training rows does the model remember? In: a membership spec. Out: token statistics, scores, ROC, verdicts."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,12 +8,13 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-from auditcore.jobs import cache, evidence, neighbours, references, self_prompt, shadows
+from auditcore.jobs import evidence, neighbours, references, self_prompt, shadows
 from auditcore.jobs.context import Context, OnProgress, shifted
 from auditcore.jobs.models import TOGETHER, Models
 from auditcore.jobs.rows import Rows, load
-from auditcore.spec import MembershipSpec
+from auditcore.spec import MembershipSpec, SweepSpec
 
+TOKENS = "token statistics"
 Found = dict[str, dict[str, np.ndarray]]  # arrays of every pass, by its name
 
 
@@ -28,6 +30,9 @@ def audit(context: Context) -> None:
     models.check_tokenizers()  # said before any work, as a reference that is missing is
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
     rows = load(context, dataset, tokenizer)
+    # A reference is written and trained before any token is scored: it must not stand on another base either.
+    begun = next((stage for stage in (self_prompt.STAGE, references.STAGE) if context.finished(stage)), TOKENS)
+    context.fingerprint(begun, model=models.fingerprint("target"), reference=models.fingerprint("base"))
     member = without_duplicates(context, rows, _usable_members(context, rows), spec.on_duplicates)
 
     needed = evidence.needs(spec.attacks)
@@ -36,15 +41,17 @@ def audit(context: Context) -> None:
     member, chosen = references.leave_out(context, rows, member)
     if "self_prompt" in needed or spec.reference.kind == "distillation":
         self_prompt.ask(spec, models)  # likewise when there is no prompt, or no room behind it
-    prefix = evidence.choose_prefix(spec, member, rows.encoded.lengths) if "prefixed" in needed else []
-    if prefix:
-        member.iloc[prefix] = pd.NA
-        context.note(f"{len(prefix)} non-members are the prefix of the attack recall and left out of every metric.")
+    prefix: list[int] = []
+    if "prefixed" in needed:
+        prefix = evidence.choose_prefix(spec, member, rows.frame["group"], rows.encoded.lengths)
+        member, others = references.without_subjects(rows.frame["group"], member, np.array(prefix))
+        what = f"{len(prefix)} non-members are the prefix of the attack recall and left out of every metric"
+        context.note(f"{what}{references.and_others(others)}.")
     references.prepare(context, rows, models, chosen)
     passes = evidence.plan(spec, dataset, rows.encoded, tokenizer, needed, prefix)
 
-    if not context.finished("token statistics"):
-        with context.stage("token statistics", len(passes) * len(rows.frame)) as on_progress:
+    if not context.finished(TOKENS):
+        with context.stage(TOKENS, len(passes) * len(rows.frame)) as on_progress:
             found = collect(context, rows, passes, models, on_progress)
             statistics = evidence.statistics(found)
             context.run.write("token_stats", _token_frame(rows, statistics, tokenizer, spec.store_text))
@@ -64,9 +71,7 @@ def audit(context: Context) -> None:
             context.run.write("membership_scores", _scores(spec, rows, tokens, member, silent))
     neighbours.forget(context)
 
-    if not context.finished("blind baseline"):
-        with context.stage("blind baseline"):
-            _blind(context, rows, member)
+    blind_baseline(context, rows, member)
 
     if not context.finished("operating points"):
         with context.stage("operating points"):
@@ -82,19 +87,13 @@ def collect(
     """
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
-    prints = {"model": models.fingerprint("target"), "reference": models.fingerprint("base")}
     if spec.reference.kind != "base":
-        prints["trained_reference"] = models.fingerprint("reference")
-    context.fingerprint("token statistics", **prints)
+        context.fingerprint(TOKENS, trained_reference=models.fingerprint("reference"))
     found, n = {}, len(rows.frame)
     ordered = sorted(passes, key=lambda one: one.model != "target")
     for number, one in enumerate(ordered):
-        arrays = one.cached(spec, models.fingerprint(one.model))
-        if arrays is None:
-            on_batch = shifted(on_progress, number * n, len(passes) * n)
-            arrays = one.run(spec, models.get(one.model), on_batch)
-            cache.save("tokens", one.key(spec, models.fingerprint(one.model), one.moments), arrays)
-        found[one.name] = arrays
+        on_batch = shifted(on_progress, number * n, len(passes) * n)
+        found[one.name] = one.arrays(spec, models.fingerprint(one.model), partial(models.get, one.model), on_batch)
         if one.model == "target" and all(later.model != "target" for later in ordered[number + 1 :]):
             models.release_target()
         on_progress((number + 1) * n, len(passes) * n)
@@ -200,12 +199,21 @@ def _scores(spec: MembershipSpec, rows: Rows, tokens: Any, member: pd.Series, si
     )
 
 
+def blind_baseline(context: Context, rows: Rows, member: pd.Series) -> None:
+    """Can the words alone tell members from non-members? Always asked, since every other number hangs on it.
+
+    Table `blind`, and a warning where they can (stage `blind baseline`).
+    """
+    if not context.finished("blind baseline"):
+        with context.stage("blind baseline"):
+            _blind(context, rows, member)
+
+
 def _blind(context: Context, rows: Rows, member: pd.Series) -> None:
-    """Can the words alone tell members from non-members? Always asked, since every other number hangs on it."""
-    from auditcore.membership.blind import blind_metrics, blind_scores, warning
+    from auditcore.membership.blind import FEWEST, blind_metrics, blind_scores, warning
 
     spec = context.spec
-    assert isinstance(spec, MembershipSpec)
+    assert isinstance(spec, (MembershipSpec, SweepSpec))
     ids, groups = rows.frame["example_id"].tolist(), rows.frame["group"]
     scores = blind_scores(rows.dataset.texts(), member, groups.tolist(), spec.seed)
     by_id = rows.frame.set_index("example_id")["group"]
@@ -214,6 +222,11 @@ def _blind(context: Context, rows: Rows, member: pd.Series) -> None:
     said = warning(blind)
     if said:
         context.warn(said)
+    if np.isnan(scores).all() and {True, False} <= set(member.dropna()):
+        context.note(
+            f"Fewer than {FEWEST} subjects are members, or are none: whether the words alone tell them apart was not "
+            "measured."
+        )
 
 
 def _operating_points(context: Context, rows: Rows) -> None:

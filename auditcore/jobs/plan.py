@@ -86,12 +86,9 @@ def plan_here(spec: AnySpec) -> Plan:
         if work.writes(spec, needs(spec.attacks)):
             self_prompt.ask(spec, models)
         notes += models.room()
-        member = dataset.frame["member"].astype("boolean")
-        n_nonmember = int((~member).fillna(False).sum())
-        trains = _reference_rows(spec, dataset.frame, member)
-        left = n_nonmember - trains - (spec.recall_shots if "prefixed" in needs(spec.attacks) else 0)
-        points = [_operating_point(f, max(left, 0)) for f in spec.target_fprs]
-        data = work.Size(rows, tokens, int(member.notna().sum()) - trains, trains)
+        member, trains = _evaluated(spec, dataset.frame)
+        points = [_operating_point(f, int((~member).fillna(False).sum())) for f in spec.target_fprs]
+        data = work.Size(rows, tokens, int(member.notna().sum()), trains)
         attacks = work.attacks_alone(spec, data, forward)
         seconds = work.whole(spec, data) * forward + 20
         disk = tokens * 40 + work.disk(spec, weights)
@@ -192,11 +189,24 @@ def _sweep_plan(
     return Plan("sweep", rows, tokens, passes * forward + 20, size + tokens * 20 * checkpoints, [], points, notes)
 
 
-def _reference_rows(spec: MembershipSpec, frame: Any, member: Any) -> int:
-    """Non-members that train an sft reference. Raises DatasetError, as the run would, when they are too few."""
-    from auditcore.jobs.references import choose_nonmembers
+def _evaluated(spec: MembershipSpec, frame: Any) -> tuple[Any, int]:
+    """The member column without rows that an attack uses up, and how many non-members train an sft reference.
 
-    return len(choose_nonmembers(spec, frame["group"], member)) if spec.reference.kind == "sft" else 0
+    Raises DatasetError, as the run would, when too few are left.
+    """
+    from auditcore.jobs.evidence import choose_prefix, needs
+    from auditcore.jobs.references import choose_nonmembers, without_subjects
+
+    member, group, trains = frame["member"].astype("boolean"), frame["group"], 0
+    if spec.reference.kind == "sft":
+        chosen = choose_nonmembers(spec, group, member)
+        trains = len(chosen)
+        member, _ = without_subjects(group, member, chosen)
+    if "prefixed" in needs(spec.attacks):
+        # Which rows have tokens is not known here: as if all had.
+        prefix = choose_prefix(spec, member, group, np.full(len(frame), 2))
+        member, _ = without_subjects(group, member, np.array(prefix))
+    return member, trains
 
 
 def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:

@@ -4,18 +4,17 @@ The model before fine-tuning as it is (base), or fine-tuned for the purpose as t
 non-members (sft), which then leave the evaluation, or on texts that the target wrote (distillation).
 """
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from auditcore.errors import DatasetError
+from auditcore.errors import DatasetError, RunError
 from auditcore.jobs import self_prompt
 from auditcore.jobs.context import Context
 from auditcore.jobs.models import Models
 from auditcore.jobs.recipes import trained_model
 from auditcore.jobs.rows import Rows
 from auditcore.spec import MembershipSpec
+from auditcore.store import Run
 
 FOLDER = STAGE = "reference"
 FEWEST_ROWS = 8
@@ -40,17 +39,34 @@ def choose_nonmembers(spec: MembershipSpec, group: pd.Series, member: pd.Series)
     return chosen
 
 
+def without_subjects(group: pd.Series, member: pd.Series, used: np.ndarray) -> tuple[pd.Series, int]:
+    """The member column without the rows `used` (int64 positions) and all others of their subjects; how many others.
+
+    What an attack was given of a subject says something about the subject's other rows too: they would be compared
+    with a model, or behind a prefix, that knows them, and look less like members than they are.
+    """
+    gone = group.isin(group.iloc[used]).to_numpy(dtype=bool)
+    others = gone & member.notna().to_numpy(dtype=bool)
+    others[used] = False
+    return member.mask(gone, pd.NA), int(others.sum())
+
+
+def and_others(n: int) -> str:
+    """Words for rows that go with those an attack uses; "" when there are none."""
+    return f", and with them {n:,} other rows of the same subjects" if n else ""
+
+
 def leave_out(context: Context, rows: Rows, member: pd.Series) -> tuple[pd.Series, np.ndarray]:
-    """The member column without the rows that train the reference, and their positions."""
+    """The member column without the rows that train the reference and others of their subjects; the former's places."""
     spec = context.spec
     assert isinstance(spec, MembershipSpec)
     if spec.reference.kind != "sft":
         return member, np.empty(0, dtype=np.int64)
     chosen = choose_nonmembers(spec, rows.frame["group"], member)
-    member = member.copy()
-    member.iloc[chosen] = pd.NA
+    member, others = without_subjects(rows.frame["group"], member, chosen)
     context.record(counts={"reference_rows": len(chosen)})
-    context.note(f"{len(chosen):,} non-members are what the reference is fine-tuned on; they leave every metric.")
+    what = f"{len(chosen):,} non-members are what the reference is fine-tuned on; they leave every metric"
+    context.note(f"{what}{and_others(others)}.")
     return member, chosen
 
 
@@ -67,10 +83,13 @@ def prepare(context: Context, rows: Rows, models: Models, chosen: np.ndarray) ->
     models.add("reference", self_prompt.train(context, models, spec.reference, encoded, chosen, FOLDER, STAGE))
 
 
-def of_run(spec: MembershipSpec, run: Path) -> Models:
-    """The models of a finished run, its fine-tuned reference among them."""
+def of_run(spec: MembershipSpec, run: Run) -> Models:
+    """The models of a finished run, its fine-tuned reference among them. Raises RunError when that is not the same."""
     models = Models(spec)
     if spec.reference.kind != "base":
-        checkpoint = run / FOLDER / "checkpoints" / "last"
+        checkpoint = run.path / FOLDER / "checkpoints" / "last"
         models.add("reference", trained_model(spec, spec.reference, checkpoint, models.sources["base"].source))
+        known = run.manifest.get("fingerprints", {}).get("trained_reference")
+        if models.fingerprint("reference") != known:
+            raise RunError(f"Run {run.id}: its fine-tuned reference changed since it was finished; start a new run.")
     return models

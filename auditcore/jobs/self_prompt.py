@@ -20,7 +20,7 @@ from auditcore.jobs.prompts import PROMPTS
 from auditcore.jobs.recipes import trained_model, training_spec
 from auditcore.spec import MembershipSpec, ModelSpec, RecipeSpec, SelfPromptSpec
 
-TABLE = "self_prompt_texts"
+TABLE, STAGE = "self_prompt_texts", "self-prompt texts"
 PART = 64  # texts that are written, and kept, at once
 LONGEST_PROMPT = 16  # tokens, as the authors' prompts are; the rest of a longer one is left out
 
@@ -54,13 +54,13 @@ def write_texts(context: Context, models: Models, what: str) -> Any:
     assert isinstance(spec, MembershipSpec)
     asked = ask(spec, models)
     rows = [asked[i % len(asked)] for i in range(spec.self_prompt.texts)]
-    with context.again("self-prompt texts", len(rows)) as on_progress:
+    with context.again(STAGE, len(rows)) as on_progress:
         written: list[np.ndarray] = []
         for part in range(0, len(rows), PART):
             here = rows[part : part + PART]
             written += _part(spec, models, here, part // PART, shifted(on_progress, part, len(rows)))
             on_progress(part + len(here), len(rows))
-        if not context.finished("self-prompt texts"):
+        if not context.finished(STAGE):
             context.run.write(TABLE, _table(spec, models, rows, written))
             new = sum(len(ids) for ids in written) - sum(len(ids) for ids in rows)
             context.note(

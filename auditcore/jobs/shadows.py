@@ -44,6 +44,8 @@ def train_and_score(context: Context, rows: Rows, member: pd.Series, reference: 
         if spec.shadows.method == "full":  # also those that a kill left behind
             shutil.rmtree(_folder(context, k), ignore_errors=True)
     tables = [context.run.read(_table(k)) for k in range(spec.shadows.count)]
+    # As each was trained, not as it would be now: who is a member may read differently since a run was interrupted.
+    trained = np.stack([t["trained"].to_numpy(dtype=bool) for t in tables])
     return np.stack([t["mean_logp"].to_numpy(dtype=np.float64) for t in tables]), trained
 
 

@@ -13,7 +13,6 @@ import pandas as pd
 
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, sealed
-from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
 from auditcore.jobs.defences import FIT, needs_fit
@@ -35,7 +34,6 @@ def train(context: Context) -> None:
     assert isinstance(spec, SurfaceLoraSpec)
     rows, train_rows, labels = prepare(context)
     bench = Bench(context, rows, _base_print(context), _seen_by_all(spec, rows, train_rows))
-    write_ceilings(context, spec.prompt_template, rows.frame, bench.evaluated)
     for note in bench.notes():
         context.note(note)
     loaded: list[Any] = []

@@ -4,6 +4,7 @@ Each variant is a stage: it is fine-tuned, its checkpoints are scored and, where
 """
 
 import shutil
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import SpecError
-from auditcore.jobs import cache, evidence
+from auditcore.jobs import evidence
 from auditcore.jobs.context import Context, OnProgress
-from auditcore.jobs.membership import without_duplicates
+from auditcore.jobs.membership import blind_baseline, without_duplicates
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import FinetuneSpec, MembershipSpec, SweepSpec, dump_spec, parse_spec
 
@@ -23,7 +24,7 @@ CHECKPOINT = ["variant", "method", "rank", "learning_rate", "step", "epoch", "tr
 
 
 def audit(context: Context) -> None:
-    """Run the stages rows, duplicates, one per variant, and metrics."""
+    """Run the stages rows, duplicates, blind baseline, one per variant, and metrics."""
     from auditcore.datasets.roles import load_dataset
     from auditcore.lm.load import fingerprint, load_tokenizer
     from auditcore.training.rows import select_rows
@@ -40,6 +41,7 @@ def audit(context: Context) -> None:
     unseen = np.setdiff1d(np.flatnonzero(member.fillna(False).to_numpy(dtype=bool)), train)
     member = member.mask(np.isin(np.arange(len(member)), np.union1d(validation, unseen)), pd.NA)
     member = without_duplicates(context, rows, member, spec.on_duplicates)
+    blind_baseline(context, rows, member)
     context.record(
         counts={"train_rows": len(train), "validation_rows": len(validation)},
     )
@@ -159,16 +161,17 @@ def _scores(context: Context, rows: Rows, folder: Path, member: pd.Series) -> pd
     }
     found: dict[str, dict[str, np.ndarray]] = {}
     models: dict[str, Any] = {}
+
+    def model(which: str) -> Any:
+        if which not in models:
+            models.clear()  # one whole model at a time
+            models[which] = load_model(one.model, None if which == "target" else spec.model.source)
+        return models[which]
+
     for step in evidence.plan(one, rows.dataset, rows.encoded, tokenizer, needed):
-        arrays = step.cached(one, prints[step.model])
-        if arrays is None:
-            if step.model not in models:
-                models.clear()  # one whole model at a time
-                source = None if step.model == "target" else spec.model.source
-                models[step.model] = load_model(one.model, source)
-            arrays = step.run(one, models[step.model], lambda done, total: context.check_cancelled())
-            cache.save("tokens", step.key(one, prints[step.model], step.moments), arrays)
-        found[step.name] = arrays
+        found[step.name] = step.arrays(
+            one, prints[step.model], partial(model, step.model), lambda done, total: context.check_cancelled()
+        )
     tokens = evidence.tokens(one, rows.dataset, rows.encoded, tokenizer, needed, found, None)
     ids = rows.frame["example_id"].tolist()
     table = score_table(tokens, spec.attacks, ids, member, ez_policy=spec.ez_policy, skip_first=spec.skip_first)

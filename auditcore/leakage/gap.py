@@ -25,8 +25,10 @@ from auditcore.verdict import combine, holm, interval_verdict, point_rule
 # The tables' columns; the last ones of the first and the third go beyond what other tools may rely on: the one-sided
 # p-value of "the gap is at most the budget", realised precision and shares by class (JSON) of the confident inferences,
 # the settings chosen (JSON), the 95 % interval of the confident share and the p-value of "those named so were guessed",
-# the online code length of the training labels in bits per row, and what they take uncoded over that; and whether the
-# point estimate alone would meet the budget.
+# the online code length of the training labels in bits per row, and what they take uncoded over that; how many
+# permutations the null band is made of, of how many refits, on how many training rows; and whether the point estimate
+# alone would meet the budget.
+COUNTS = ("permutations", "null_refits", "null_rows")
 METRIC_COLUMNS = [
     *("attribute", "artifact", "layer", "defence", "probe", "seed", "split"),
     *("n_train", "n_eval", "n_subjects", "n_classes"),
@@ -34,6 +36,7 @@ METRIC_COLUMNS = [
     *("null_mean", "null_p95", "p_value", "v_information_bits", "confident_share", "converged", "verdict"),
     *("p_over", "confident_precision", "confident_by_class", "settings"),
     *("confident_low", "confident_high", "confident_p", "mdl_bits", "mdl_compression"),
+    *COUNTS,
 ]
 PREDICTION_COLUMNS = [
     *("example_id", "attribute", "artifact", "layer", "defence", "probe", "seed"),
@@ -94,28 +97,35 @@ def evaluate(
     cell = make_cell(vectors, labels, groups, rows, " ".join(x for x in (attribute, artifact) if x))
     jobs, total, train = n_jobs or default_jobs(), len(seeds) + permutations, cell.train
     tell = on_step or (lambda done, of: None)
-    fits, null = [], {}
+    fits, null = [], None
     memo: dict[Any, Any] = {}
     for number, one in enumerate(seeds):
         rows_of = (train.vectors, train.codes, train.groups, len(cell.classes))
         fits.append(PROBES[probe](*rows_of, one, n_jobs=jobs, memo=memo))
         tell(number + 1, total)
+    made = {
+        fit.form: (memo[fit.form][1], {split: fit.transform(part.vectors) for split, part in cell.evaluated.items()})
+        for fit in {fit.form: fit for fit in fits}.values()
+    }
     if permutations:
-        null = null_accuracies(cell, fits, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
+        null = null_accuracies(cell, fits, made, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
     length = code_length(train, memo[fits[0].form][1], fits[0], len(cell.classes), seeds[0])
     names = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
-    log_p = {split: log_probabilities(fits, part, cell) for split, part in cell.evaluated.items()}
+    log_p = {
+        split: log_probabilities(fits, {form: evaluated[split] for form, (_, evaluated) in made.items()}, cell)
+        for split in cell.evaluated
+    }
     sure_p = {split: surest_probabilities(fits, part, cell, log_p[split]) for split, part in cell.evaluated.items()}
     ids = None if example_ids is None else [str(i) for i in example_ids]
     metrics, predictions = [], []
     for split in cell.evaluated:
-        judged = Judged(cell, split, log_p, sure_p, fits, list(seeds), null.get(split), n_boot, budget, seed)
+        judged = Judged(cell, split, log_p, sure_p, fits, list(seeds), null, n_boot, budget, seed)
         lines = judged.metric_rows()
         lines[0] |= {"mdl_bits": length.bits, "mdl_compression": length.compression}
         metrics += [{**names, **row} for row in lines]
         predictions.append(judged.predictions(names, ids))
     return ProbeResult(
-        pd.DataFrame(metrics, columns=METRIC_COLUMNS).astype({"seed": "Int64"}),
+        pd.DataFrame(metrics, columns=METRIC_COLUMNS).astype(dict.fromkeys(("seed", *COUNTS), "Int64")),
         pd.concat(predictions, ignore_index=True)[PREDICTION_COLUMNS],
         cell.notes,
     )

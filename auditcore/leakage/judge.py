@@ -1,7 +1,7 @@
 """One evaluated split of a cell, judged. In: fitted probes and their log-probabilities. Out: rows for the tables."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,17 @@ from auditcore.leakage.cells import Cell, Part
 from auditcore.leakage.folds import log_softmax
 from auditcore.leakage.information import Confident, confident, v_information_bits
 from auditcore.leakage.intervals import Resampled, accuracy_interval, p_at_most, resample
-from auditcore.leakage.permutation import log_prior
+from auditcore.leakage.permutation import Null, log_prior
 from auditcore.leakage.probes import Fitted
 from auditcore.verdict import interval_verdict
 
 
-def log_probabilities(fits: Sequence[Fitted], part: Part, cell: Cell) -> list[np.ndarray]:
-    """Return log-probabilities float64 [n, K] per fit, as if classes were balanced in training."""
+def log_probabilities(fits: Sequence[Fitted], features: Mapping[str, np.ndarray], cell: Cell) -> list[np.ndarray]:
+    """Return log-probabilities float64 [n, K] per fit, as if classes were balanced in training.
+
+    features: of the rows, by form of the input.
+    """
     prior = log_prior(cell.train, len(cell.classes))
-    features = {fit.form: fit.transform(part.vectors) for fit in fits}
     return [log_softmax(fit.logits(features[fit.form]) - prior) for fit in fits]
 
 
@@ -45,7 +47,7 @@ class Judged:
     sure_p: dict[str, list[np.ndarray]]
     fits: list[Fitted]
     seeds: list[int]
-    null: np.ndarray | None
+    null: Null | None
     n_boot: int
     budget: float
     seed: int
@@ -137,11 +139,15 @@ class Judged:
     def _null_columns(self, accuracy: float) -> dict[str, float]:
         if self.null is None:
             return {}
-        reached = np.count_nonzero(self.null >= accuracy - 1e-12)
+        found = self.null.accuracies[self.split]
+        reached = np.count_nonzero(found >= accuracy - 1e-12)
         return {
-            "null_mean": float(self.null.mean()),
-            "null_p95": float(np.quantile(self.null, 0.95, method="higher")),
-            "p_value": (1 + reached) / (1 + len(self.null)),
+            "null_mean": float(found.mean()),
+            "null_p95": float(np.quantile(found, 0.95, method="higher")),
+            "p_value": (1 + reached) / (1 + len(found)),
+            "permutations": len(found),
+            "null_refits": self.null.refits,
+            "null_rows": self.null.rows,
         }
 
     def _information(self, which: int) -> tuple[float, Confident]:

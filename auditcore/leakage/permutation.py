@@ -4,14 +4,16 @@ Labels are permuted by subject, inside the training rows and inside every evalua
 the permuted labels at its chosen settings (one seed and its settings per permutation, in turn). One refit has a little
 more variance than the mean over several seeds, so that the band is, if anything, too wide and the p-value too large.
 
-Refits use whole subjects with at most `ROWS` training rows: from permuted labels nothing can be learnt, from many rows
-no more than from few, and the spread of the accuracy comes from the evaluated rows, which are all used. An attacker
-whose refit is costly (`Fitted.null_refits`), or that has more than `MANY` rows to judge, is refitted fewer times, each
-refit judged on several permutations of the evaluated labels.
+Refits use whole subjects with at most `ROWS` training rows (`knn`, whose refits cost nothing, all of them): from
+permuted labels nothing can be learnt, from many rows no more than from few, and the spread of the accuracy comes from
+the evaluated rows, which are all used. An attacker whose refit is costly (`Fitted.null_refits`), or that has more than
+`MANY` rows to judge, is refitted fewer times, each refit judged on several permutations of the evaluated labels. What
+was done stands in the tables, beside the band; benchmarks/null_band.py compares it with refits on all rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,27 +24,40 @@ from auditcore.leakage.probes import Fitted
 ROWS = 2000
 MANY, REFITS_OF_MANY = 10_000, 67
 
+# Features of the training rows and of each evaluated split, by form of the input.
+Features = Mapping[str, tuple[np.ndarray, Mapping[str, np.ndarray]]]
+
+
+@dataclass(frozen=True)
+class Null:
+    """Mean per-class recall on permuted labels, split -> float64 [permutations]; how many refits, on how many rows."""
+
+    accuracies: dict[str, np.ndarray]
+    refits: int
+    rows: int
+
 
 def null_accuracies(
     cell: Cell,
     fits: Sequence[Fitted],
+    made: Features,
     permutations: int,
     seed: int,
     n_jobs: int = 1,
     on_done: Callable[[int], None] | None = None,
-) -> dict[str, np.ndarray]:
-    """Return the mean per-class recall of each permuted refit, split -> float64 [permutations].
+) -> Null:
+    """Return the mean per-class recall of each permuted refit.
 
-    on_done(number finished) is called in order, in the caller's thread.
+    made: features of all training rows and of every evaluated split, for each form that `fits` take. on_done(number
+    finished) is called in order, in the caller's thread.
     """
-    train = _some_subjects(cell.train, np.random.default_rng([seed, 0x5B5]))
+    train = cell.train
+    if not all(fit.null_all for fit in fits):
+        train = _some_subjects(train, np.random.default_rng([seed, 0x5B5]))
+    if len(train.codes) < len(cell.train.codes):
+        kept = np.flatnonzero(np.isin(cell.train.positions, train.positions))
+        made = {form: (features[kept], evaluated) for form, (features, evaluated) in made.items()}
     prior = log_prior(train, len(cell.classes))
-    # Features of the same form are the same: made once.
-    made: dict[str, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
-    for fit in fits:
-        if fit.form not in made:
-            evaluated = {split: fit.transform(part.vectors) for split, part in cell.evaluated.items()}
-            made[fit.form] = fit.transform(train.vectors), evaluated
     refits = min(permutations, *(fit.null_refits or permutations for fit in fits))
     if sum(len(part.positions) for part in cell.evaluated.values()) > MANY:
         refits = min(refits, REFITS_OF_MANY)
@@ -68,7 +83,7 @@ def null_accuracies(
                 done += 1
                 if on_done is not None:
                     on_done(done)
-    return {split: accuracies[:, k] for k, split in enumerate(cell.evaluated)}
+    return Null({split: accuracies[:, k] for k, split in enumerate(cell.evaluated)}, refits, len(train.codes))
 
 
 def _some_subjects(part: Part, rng: np.random.Generator) -> Part:

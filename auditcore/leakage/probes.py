@@ -60,7 +60,7 @@ class Kind:
     features, codes, held-out features, number of classes, settings, seed) -> logits of the held-out rows for one
     setting after the other; fit: (features, codes, number of classes, setting, seed, memo) -> a model; grows: the
     setting that grows, at the end of which more might be learnt; random: a fit depends on its seed; null_refits: how
-    many refits on permuted labels the null band makes, None for one per permutation.
+    many refits on permuted labels the null band makes, None for one per permutation; null_all: it refits on all rows.
     """
 
     forms: tuple[str, ...]
@@ -70,6 +70,7 @@ class Kind:
     grows: str | None = None
     random: bool = True
     null_refits: int | None = None
+    null_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Fitted:
     held_out: np.ndarray  # log-probabilities of the training rows, each from a fit that has not seen its subject
     surest: Logits | None  # vectors -> logits at the setting that is surest of most subjects; None: at these settings
     null_refits: int | None = None
+    null_all: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -163,6 +165,7 @@ def fit_probe(
         held_out=candidates[best].astype(np.float64),
         surest=more,
         null_refits=kind.null_refits,
+        null_all=kind.null_all,
     )
 
 
@@ -250,7 +253,10 @@ KINDS: dict[str, Kind] = {
     "linear": Kind(("principal",), _linear_grid, _linear_path, _linear_fit, random=False),
     "mlp": Kind(("standardised", "whitened"), _mlp_grid, _mlp_path, _mlp_fit, "epochs"),
     "gbt": Kind(("standardised", "whitened"), trees.grid, trees.path, trees.fit, "trees", null_refits=20),
-    "knn": Kind(("standardised", "whitened"), neighbours.grid, neighbours.path, neighbours.fit, random=False),
+    # Permuted labels have the neighbours of the true ones: a refit costs nothing.
+    "knn": Kind(
+        ("standardised", "whitened"), neighbours.grid, neighbours.path, neighbours.fit, random=False, null_all=True
+    ),
 }
 # The names a spec can choose (`spec.PROBES`), each with the function that fits it.
 PROBES: dict[str, Callable[..., Fitted]] = {name: partial(fit_probe, kind) for name, kind in KINDS.items()}

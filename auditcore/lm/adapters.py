@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from auditcore.errors import ModelError
-from auditcore.lm.sources import Source, fingerprint, local_folder, read_json, resolve, tokenizer_file
+from auditcore.lm.sources import Source, changes_biases, fingerprint, local_folder, read_json, resolve, tokenizer_file
 from auditcore.spec import SHORT_NAMES
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -70,13 +70,15 @@ def _misfit(path: Path, base: Source, shapes: dict[str, tuple[int, ...]] | None,
         return f"no {_CONFIG} in it"
     try:
         config = read_json(path / _CONFIG)
-        resolve(path, base.text)
+        biased = changes_biases(resolve(path, base.text))
         header = _header(path / _WEIGHTS)
     except ModelError as error:
         return str(error)
     named = str(config.get("base_model_name_or_path") or "")
     if check_base and named and not _same_base(named, path, base):
         return f"it names another base, {named}; with check_base: false it is taken if it fits"
+    if biased:
+        return "it changes biases of the base too, which would stay changed for the adapters behind it; audit it alone"
     return _wrong_shape(header, shapes) or _wrong_tokenizer(path, base)
 
 

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from auditcore.errors import ModelError, SpecError
 from auditcore.lm.bundled import convert_gguf, drop_quantisation, ensure_bundled
-from auditcore.lm.sources import Source, fingerprint, local_folder, models_home, read_json, resolve, tokenizer_file
+from auditcore.lm.sources import (
+    Source,
+    changes_biases,
+    fingerprint,
+    local_folder,
+    models_home,
+    read_json,
+    resolve,
+    tokenizer_file,
+)
 from auditcore.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -154,9 +163,14 @@ def load_pair(spec: ModelSpec, *, need_reference: bool = True) -> Pair:
 
 
 def shares_base(spec: ModelSpec, reference: str) -> bool:
-    """Whether the target is an adapter on `reference`, so that one base in memory serves both."""
-    base = resolve(spec.source, spec.base).base
-    return base is not None and _same_model(base, resolve(reference, spec.base))
+    """Whether the target is an adapter on `reference`, so that one base in memory serves both.
+
+    Not where the adapter changes biases of the base: switched off, it leaves them as it made them.
+    """
+    target = resolve(spec.source, spec.base)
+    if target.base is None or changes_biases(target):
+        return False
+    return _same_model(target.base, resolve(reference, spec.base))
 
 
 def as_base(target: LM, reference: str) -> LM:

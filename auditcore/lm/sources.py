@@ -76,6 +76,15 @@ def resolve(source: str | Path, base: str | Path | None = None) -> Source:
     raise ModelError(f"{text}: no such file or folder. {_WAY_OUT}{did_you_mean(text, SHORT_NAMES)}")
 
 
+def changes_biases(adapter: Source) -> bool:
+    """Whether an adapter holds new values for biases of its base, which neither switching it off nor unloading undoes.
+
+    Raises ModelError when its config cannot be read.
+    """
+    assert adapter.path is not None
+    return read_json(adapter.path / "adapter_config.json").get("bias") not in (None, "none")
+
+
 def fingerprint(source: str | Path | Source, base: str | Path | None = None) -> str:
     """Hash of everything that decides what the model computes: weights, config, tokenizer, and the base of an adapter.
 

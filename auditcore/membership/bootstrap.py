@@ -17,6 +17,7 @@ from auditcore.membership.thresholds import (
     allowed_false_positives,
     auc,
     evidence,
+    exact_interval,
     exact_roc,
     operating_point,
 )
@@ -164,8 +165,11 @@ def paired_difference(
     """Compare two attacks, or one attack on two models, on the same rows: a minus b with its paired interval.
 
     All arrays are [n] in one order; rows without evidence in either are left out of both. Returns one row per metric:
-    metric (auc | tpr), target_fpr, value_a, value_b, difference, low, high, n_member, n_nonmember. low and high are
-    null where an interval makes no sense (fewer than 5 subjects of a class, or non-members x target FPR < 5).
+    metric (auc | tpr), target_fpr, value_a, value_b, difference, low, high, p_value, n_member, n_nonmember. p_value:
+    two-sided, by the same resamples, at least 2 / (n_boot + 1). low, high and p_value are null where an interval makes
+    no sense (fewer than 5 subjects of a class, or non-members x target FPR < 5). Where no resample moves a difference
+    of TPRs, two rankings that differ have agreed on every member so far: the interval is then Clopper-Pearson's of
+    seeing none of so many member subjects disagree, to either side.
     """
     label, use_a = evidence(member, rank_a)
     use = use_a & evidence(member, rank_b)[1]
@@ -178,6 +182,9 @@ def paired_difference(
     rocs = [exact_roc(label, rank) for rank in ranks]
     n_nonmember = int(np.sum(~label))
     spread = enough_subjects(label, subjects)
+    order_a, order_b = (np.unique(rank, return_inverse=True)[1] for rank in ranks)
+    alike = np.array_equal(order_a, order_b)  # one ranking, whatever its numbers: no row can tell them apart
+    unseen = 0.0 if alike else exact_interval(0.0, count_subjects(label, subjects)[0], 0.025)[1]
     rows = [("auc", np.nan, *(auc(label, rank) for rank in ranks), a.auc - b.auc, spread)]
     for j, f in enumerate(target_fprs):
         values = [operating_point(roc, f).tpr for roc in rocs]
@@ -191,13 +198,24 @@ def paired_difference(
                 "value_a": value_a,
                 "value_b": value_b,
                 "difference": value_a - value_b,
-                **dict(zip(("low", "high"), interval(d, coverage) if shown else (np.nan, np.nan), strict=True)),
+                **_compared(d, coverage, unseen if metric == "tpr" else 0.0, shown),
                 "n_member": len(label) - n_nonmember,
                 "n_nonmember": n_nonmember,
             }
             for metric, f, value_a, value_b, d, shown in rows
         ]
     )
+
+
+def _compared(draws: np.ndarray, coverage: float, unseen: float, shown: bool) -> dict[str, float]:
+    """Interval and two-sided p-value of one difference. unseen: half width where no resample moved."""
+    if not shown:
+        return {"low": np.nan, "high": np.nan, "p_value": np.nan}
+    low, high = interval(draws, coverage)
+    if low == high:
+        low, high = max(low - unseen, -1.0), min(high + unseen, 1.0)
+    side = 1 + min(np.count_nonzero(draws <= 0), np.count_nonzero(draws >= 0))
+    return {"low": low, "high": high, "p_value": min(1.0, 2 * side / (1 + len(draws)))}
 
 
 def enough_subjects(member: np.ndarray, subjects: np.ndarray | None) -> bool:

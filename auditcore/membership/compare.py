@@ -55,7 +55,7 @@ def compare(
             continue
         table = paired_difference(label, *ranks, subjects, target_fprs, n_boot, seed)
         weak = (table["metric"] == "tpr") & ~table.apply(_resolved, axis=1)
-        table.loc[weak, ["value_a", "value_b", "difference", "low", "high"]] = np.nan
+        table.loc[weak, ["value_a", "value_b", "difference", "low", "high", "p_value"]] = np.nan
         tables.append(table.assign(attack=attack))
     found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["attack", "metric"])
     return Comparison(found, shared, left_out)

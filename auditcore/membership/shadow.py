@@ -6,7 +6,6 @@ trained on the row, against among models that were not?
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr
 
 from auditcore.spec import LiraVariant
 
@@ -21,8 +20,10 @@ def lira(
 
     target: mean log-probability under the target [n]; shadows: the same under s shadow models [s, n]; trained: bool
     [s, n], the shadow was trained on the row. online: log N(x; in) - log N(x; out), needs shadows on both sides.
-    offline: log P(out < x), from shadows that were not trained on the row only. Variances are shared by all rows when a
-    side has fewer than 16 shadows. NaN values of a row (nothing scored) give NaN.
+    offline: from shadows that were not trained on the row only, how many deviations x stands above them. That is the
+    order of log P(out < x), which itself is exactly 0 from 38 deviations on and would tie the surest members with
+    whoever else is up there. Variances are shared by all rows when a side has fewer than 16 shadows. NaN values of a
+    row (nothing scored) give NaN.
     """
     values = np.asarray(shadows, dtype=np.float64)
     inside = np.asarray(trained, dtype=bool) & np.isfinite(values)
@@ -30,7 +31,7 @@ def lira(
     x = np.asarray(target, dtype=np.float64)
     out_mean, out_deviation = _moments(values, outside)
     if variant == "offline":
-        return np.asarray(log_ndtr((x - out_mean) / out_deviation))
+        return (x - out_mean) / out_deviation
     in_mean, in_deviation = _moments(values, inside)
     return _log_density(x, in_mean, in_deviation) - _log_density(x, out_mean, out_deviation)
 

@@ -113,7 +113,8 @@ def probes(metrics: pd.DataFrame) -> str:
         rows.append(_row(names, cells))
     head = ("attribute", "artifact", "probe", "accuracy (95 % interval)", "chance", "null, 95th percentile")
     more = ("LeakageGap", "p", "V-information, bits", "code length, bits a row", "named with certainty", "converged")
-    return _table("Probes on the test split", (*head, *more), rows)
+    note = findings.null_sentence(tested if len(tested) else pooled)
+    return _table("Probes on the test split", (*head, *more), rows, note)
 
 
 def baselines(attribute: str, metrics: pd.DataFrame, moved: pd.DataFrame) -> str:

@@ -41,6 +41,8 @@ def test_what_cannot_be_read_is_said(tmp_path) -> None:
     refuse("short.npy", "2 vectors for 3 rows")
     np.save(tmp_path / "flat.npy", X[0])
     refuse("flat.npy", "shape rows x width")
+    np.save(tmp_path / "brain.npy", X.view(np.uint16).view("V2"))
+    refuse("brain.npy", "If these are bfloat16, save them as safetensors or float32")
     np.save(tmp_path / "empty.npy", X[:, :0])
     refuse("empty.npy", "width 0")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")

@@ -1,10 +1,13 @@
 """A spec that names a corpus: trained and audited rows are made once, and the run says where they are from."""
 
+import pandas as pd
 import pytest
 
 from auditcore import jobs, store
 from auditcore.errors import RunError, SpecError
+from auditcore.jobs.classify import classify
 from auditcore.jobs.corpus import plain_data, tokens_of
+from auditcore.jobs.models import Models
 from auditcore.jobs.plan import plan_here
 from auditcore.spec import dump_spec, parse_spec
 from tests.job_specs import WORDS, run_spec
@@ -20,7 +23,7 @@ def corpus(home) -> dict:
 
 
 @pytest.mark.parametrize("unit", ["words", "tokens"])
-def test_fine_tuning_and_audit_of_one_corpus(unit, corpus, home, tiny_llama) -> None:
+def test_fine_tuning_and_audit_of_one_corpus(unit, corpus, home, tiny_llama, monkeypatch) -> None:
     data = {**corpus, "corpus": {**corpus["corpus"], "unit": unit}}
     common = {"data": data, "max_length": 64, "threads": 1}
     train = {"kind": "finetune", "model": {"source": str(tiny_llama)}, "validation": "unknown", "epochs": 1, **common}
@@ -28,7 +31,8 @@ def test_fine_tuning_and_audit_of_one_corpus(unit, corpus, home, tiny_llama) -> 
     assert tuned.manifest["counts"]["train_rows"] == 14
     assert tuned.manifest["counts"]["validation_rows"] == 4
     model = {"source": str(home / "ft" / "checkpoints" / "best"), "reference": str(tiny_llama)}
-    audit = {"kind": "membership", "model": model, "n_boot": 100, **common}
+    more = {"n_boot": 100, "target_fprs": [0.01, 0.5]}
+    audit = {"kind": "membership", "model": model, **more, **common}
     planned = plan_here(parse_spec(audit))
     assert planned.rows == 32
     assert any("no document stands on two sides" in note for note in planned.notes)
@@ -41,6 +45,13 @@ def test_fine_tuning_and_audit_of_one_corpus(unit, corpus, home, tiny_llama) -> 
     assert any(f"32 sequences of 10 {unit} (joined)" in note for note in manifest["data"]["notes"])
     assert len(list((store.cache() / "corpora").glob("*.parquet"))) == 1
     jobs.require_unchanged(run)
+    pd.DataFrame({"text": ["a new text of some words", "word " * 200]}).to_csv(home / "new.csv", index=False)
+    asked, get = [], Models.get
+    monkeypatch.setattr(Models, "get", lambda self, which: asked.append(which) or get(self, which))
+    found = classify(run, str(home / "new.csv"), "loss", 0.5)
+    assert asked == ["target"]  # nothing compares the text with the reference
+    assert found["answer"].isin(["member", "not a member"]).all()
+    assert found["cut"].tolist() == [False, True]
     path = home / "news.txt"
     path.write_text(path.read_text().replace("fever", "cough"))
     with pytest.raises(RunError, match="data changed since it was finished"):

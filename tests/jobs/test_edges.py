@@ -119,6 +119,7 @@ def test_one_member_is_measured_without_an_interval(home, pair) -> None:
     assert area["value"].between(0, 1).all()
     assert area[["low", "high"]].isna().all(axis=None)
     assert set(run.read("verdicts")["verdict"]) == {"not resolved"}
+    assert any("whether the words alone tell them apart was not measured" in n for n in run.manifest["data"]["notes"])
 
 
 def test_scores_that_are_all_tied_are_chance(home, pair) -> None:

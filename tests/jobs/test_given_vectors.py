@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import save_file
 
 from auditcore import cli, jobs, store
 from auditcore.errors import AuditError, DatasetError
@@ -39,6 +40,45 @@ def test_numbers_as_labels_are_classes(home) -> None:
     run = run_spec(write(home, [1, 2] * 100))
     assert set(run.read("predictions")["actual"]) == {"1", "2"}
     assert run.read("verdicts")["verdict"].iloc[0] == "over budget"
+
+
+def half(values: np.ndarray, dtype: str) -> np.ndarray:
+    """What is left of float32 in two bytes, as float32; bfloat16 by cutting."""
+    if dtype == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    return (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+def save(path: Path, values: np.ndarray, dtype: str) -> None:
+    if path.suffix == ".npy":
+        np.save(path, values.astype(dtype))
+    elif path.suffix == ".parquet":
+        pd.DataFrame({"v": list(values.astype(dtype))}).to_parquet(path)
+    elif dtype == "float16":
+        save_file({"v": values.astype(dtype)}, path)
+    else:
+        import torch
+        from safetensors.torch import save_file as save_torch
+
+        save_torch({"v": torch.from_numpy(values).bfloat16()}, path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "dtype"),
+    [("safetensors", "bfloat16"), ("safetensors", "float16"), ("npy", "float16"), ("parquet", "float16")],
+)
+def test_two_byte_vectors_are_audited_as_the_numbers_they_hold(home, suffix, dtype) -> None:
+    rng = np.random.default_rng(3)
+    values = half((rng.normal(size=(200, 6)) + 0.8 * np.eye(6)[np.arange(200) % 2]).astype(np.float32), dtype)
+    values[7, 2] = np.nan
+    spec = write(home, ["f", "m"] * 100, values)
+    plain = run_spec(spec)
+    file = home / f"half.{suffix}"
+    save(file, values, dtype)
+    run = run_spec({**spec, "vectors": {"path": str(file)}})
+    columns = ["example_id", "actual", "predicted", "probability"]
+    pd.testing.assert_frame_equal(run.read("predictions")[columns], plain.read("predictions")[columns])
+    assert "1 of 200 vectors hold NaN or infinity; their rows are left out." in notes(run)
 
 
 def test_rows_without_a_label_or_a_vector_are_left_out_and_counted(home) -> None:
@@ -98,6 +138,27 @@ def test_a_class_with_three_subjects_is_named(home) -> None:
     for ask in (lambda: jobs.plan(parse_spec(spec)), lambda: run_spec(spec)):
         with pytest.raises(AuditError, match="class 'x' has 1 subject in bal_train, and balancing would cut every"):
             ask()
+
+
+def test_a_rare_class_is_judged_where_every_split_has_two_of_its_subjects(home) -> None:
+    splits = ["bal_train", "bal_val", "bal_test"]
+    many = splits * 40
+    for rare, words in (
+        (splits, "class 'x' has 1 subject in bal_train, and balancing would cut every"),
+        (["bal_train", "bal_train", "bal_test"], "no subject of class 'x' is in bal_val"),
+    ):
+        spec = write(home, ["f", "f", "f", "m", "m", "m"] * 20 + ["x"] * 3, split=many + rare)
+        spec["data"]["roles"]["split"] = "split"
+        with pytest.raises(AuditError, match=words):
+            run_spec(spec)
+    spec = write(home, ["f", "f", "f", "m", "m", "m"] * 20 + ["x"] * 6, split=many + splits * 2)
+    spec["data"]["roles"]["split"] = "split"
+    run = run_spec(spec)
+    row = run.read("probe_metrics").query("seed.isna() and split == 'bal_test'").iloc[0]
+    assert (row["n_classes"], row["n_train"], row["n_eval"]) == (3, 6, 6)
+    assert row["accuracy"] > 0.8  # of six rows
+    assert row["accuracy_low"] < 0.75
+    assert "label: 36 rows of bal_train left out so that its classes are equally frequent." in notes(run)
 
 
 def test_a_measurement_as_a_label_is_told_to_be_grouped(home) -> None:

@@ -64,6 +64,17 @@ def test_a_model_that_changed_under_a_run_is_noticed(home, pair) -> None:
     assert unfinished.status == "done"
 
 
+def test_a_trained_reference_does_not_outlive_its_base(home, pair) -> None:
+    from tests.tiny_models import build_folder
+
+    run = run_spec(membership_spec(home, pair, reference={"kind": "sft", "max_steps": 1}))
+    run.update(status="failed", finished_stages=["rows", "duplicates", "reference"])
+    jobs.prepare_resume(run)
+    build_folder(pair[1], "llama", seed=7)
+    with pytest.raises(RunError, match="reference changed since this run began"):
+        jobs.execute(run)
+
+
 def test_vectors_that_changed_under_a_run_are_noticed(home) -> None:
     rng = np.random.default_rng(0)
     pd.DataFrame({"sex": np.array(["f", "m"])[rng.integers(0, 2, 200)]}).to_csv(home / "labels.csv", index=False)

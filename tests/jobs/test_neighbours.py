@@ -8,6 +8,7 @@ from auditcore import jobs, store
 from auditcore.errors import AuditError, ModelError, SpecError
 from auditcore.jobs import neighbours
 from auditcore.jobs.classify import classify
+from auditcore.jobs.evidence import Pass
 from auditcore.jobs.plan import plan_here
 from auditcore.lm import memory
 from auditcore.spec import dump_spec, parse_spec
@@ -195,3 +196,15 @@ def test_only_one_whole_model_is_in_memory(home, pair) -> None:
     models.release_target()
     models.get("reference")
     assert list(models._loaded) == [(str(pair[1]), None)]
+
+
+def test_a_prompt_with_an_empty_target_does_not_read_what_was_scored_of_plain_text(home, pair) -> None:
+    from auditcore.lm.encode import Encoded
+
+    ids, no = [np.array([5, 6, 7])], np.zeros(1, dtype=bool)
+    plain, bare = (Encoded(ids, np.array([3]), no, no, has_target=has) for has in (False, True))
+    spec = parse_spec(membership_spec(home, pair))
+    keys = {Pass("target", "target", rows, False, "target").key(spec, "print", False) for rows in (plain, bare)}
+    assert plain.in_loss().sum() == 2
+    assert bare.in_loss().sum() == 0
+    assert len(keys) == 2

@@ -72,6 +72,32 @@ def test_whole_subjects_are_drawn(home, pair) -> None:
     np.testing.assert_array_equal(chosen, again)
 
 
+def test_other_rows_of_a_subject_go_with_those_an_attack_uses() -> None:
+    group = pd.Series(["a", "a", "b", "b", "c"], dtype="str")
+    member = pd.Series([False, True, False, pd.NA, True], dtype="boolean")
+    left, others = references.without_subjects(group, member, np.array([0]))
+    assert left.isna().tolist() == [True, True, False, True, False]
+    assert others == 1
+    assert references.without_subjects(group, member, np.array([2]))[1] == 0
+
+
+def test_the_prefix_of_recall_takes_its_subjects_out_of_every_metric(home, pair) -> None:
+    spec = membership_spec(home, pair, attacks=["recall", "loss"], recall_shots=2)
+    rows = pd.read_csv(spec["data"]["path"], dtype=str)
+    rows["patient"] = [f"p{i // 4}" for i in range(len(rows))]  # two members and two non-members each
+    rows.to_csv(spec["data"]["path"], index=False)
+    spec["data"]["roles"]["group"] = "patient"
+    run = run_spec(spec)
+    scores = (
+        run.read("membership_scores").drop_duplicates("example_id").merge(run.read("examples")[["example_id", "group"]])
+    )
+    out = scores[scores["member"].isna()].groupby("group").size()
+    assert sorted(out) == [4] * 4  # two subjects of unknown membership, and the two of the prefix, whole
+    assert any("and with them 6 other rows of the same subjects" in n for n in run.manifest["data"]["notes"])
+    planned = plan_here(parse_spec(spec)).operating_points[0]["n_nonmember"]
+    assert set(run.read("attack_metrics")["n_nonmember"]) == {planned} == {12}
+
+
 def test_too_few_nonmembers_are_refused_by_plan_and_run_alike(home, pair) -> None:
     spec = spec_of(home, pair, "sft", recipe={"nonmembers": 0.2})
     with pytest.raises(DatasetError, match="sft fine-tunes on 3 of 16 rows"):
@@ -99,6 +125,11 @@ def test_a_new_text_is_held_against_the_same_reference(home, pair) -> None:
     spec = spec_of(home, pair, "sft", target_fprs=[0.01, 0.5])
     run = run_spec(spec)
     text = pd.read_csv(spec["data"]["path"], dtype=str).iloc[21]
+    known = run.manifest["fingerprints"]
+    run.update(fingerprints={**known, "trained_reference": "another"})
+    with pytest.raises(RunError, match="fine-tuned reference changed"):
+        classify(run, text["text"], "reference", 0.5)
+    run.update(fingerprints=known)
     found = classify(run, text["text"], "reference", 0.5)["score"].iloc[0]
     scores = run.read("membership_scores")
     mine = scores[(scores["attack"] == "reference") & (scores["example_id"] == text["id"])]

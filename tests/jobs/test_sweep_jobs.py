@@ -54,6 +54,16 @@ def test_every_checkpoint_of_every_variant_is_measured(home, pair) -> None:
     matched = run.read("matched")
     assert set(matched["attack"]) == {"ez", "loss"}
     assert "Not audited" in run.manifest["claim"]["not_audited"]
+    assert run.read("blind")["attack"].eq("bow").all()
+
+
+def test_words_that_give_membership_away_are_a_warning_of_a_sweep_too(home, pair) -> None:
+    spec = sweep_spec(home, pair[1], variants=[{"method": "lora", "learning_rate": 1e-2, "epochs": 1}])
+    spec["attacks"] = ["loss"]
+    rows = pd.read_csv(spec["data"]["path"], dtype=str)
+    rows["text"] = np.where(rows["member"] == "1", "members say this " + rows["text"].fillna(""), rows["text"])
+    rows.to_csv(spec["data"]["path"], index=False)
+    assert any("differ by themselves" in w for w in run_spec(spec).manifest["warnings"])
 
 
 def test_a_checkpoint_of_a_sweep_reads_as_its_own_audit_would(home, pair) -> None:

@@ -210,3 +210,16 @@ def test_code_length_stands_beside_the_accuracy():
     assert leaky["mdl_bits"] < 0.8 * free["mdl_bits"]
     assert leaky["mdl_compression"] == pytest.approx(np.log2(3) / leaky["mdl_bits"])
     assert found[0].loc[found[0]["seed"].notna(), "mdl_bits"].isna().all()
+
+
+@pytest.mark.parametrize(("probe", "refits", "rows"), [("linear", 60, 300), ("gbt", 20, 300), ("knn", 60, 540)])
+def test_how_the_null_band_was_made_stands_beside_it(probe, refits, rows, monkeypatch):
+    from auditcore.leakage import permutation
+
+    monkeypatch.setattr(permutation, "ROWS", 300)
+    metrics = _run(_data(9, 1080, 0.0), probe, permutations=60, seeds=[0]).metrics
+    pooled = metrics[metrics["seed"].isna()]
+    assert set(pooled["permutations"]) == {60}
+    assert set(pooled["null_refits"]) == {refits}
+    assert pooled["null_rows"].between(rows, rows + 2).all()  # of every class at least one subject
+    assert metrics.loc[metrics["seed"].notna(), ["permutations", "null_refits", "null_rows"]].isna().all(axis=None)

@@ -136,3 +136,8 @@ def test_a_folder_that_cannot_be_meant_is_refused(tmp_path, tiny_llama, one, mak
 
 def test_names_are_sorted_as_people_count() -> None:
     assert sorted(["s10", "s2", "a", "s2b"], key=natural) == ["a", "s2", "s2b", "s10"]
+
+
+def test_biases_of_the_base_are_a_reason_to_audit_an_adapter_alone(tmp_path, tiny_folders):
+    build_adapter(tmp_path / "adapters" / "a", tiny_folders["gpt2"], bias="all")
+    assert "changes biases of the base" in reasons(tmp_path / "adapters", tiny_folders["gpt2"])["a"]

@@ -14,7 +14,7 @@ from auditcore.lm.forward import can_split, in_blocks
 from auditcore.lm.load import LM, load_model, load_pair
 from auditcore.lm.tokens import measure, token_frame, token_statistics
 from auditcore.spec import ModelSpec
-from tests.tiny_models import ARCHITECTURES, TEXTS
+from tests.tiny_models import ARCHITECTURES, TEXTS, build_adapter
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -214,6 +214,18 @@ def test_adapter_on_the_reference_shares_one_base(tiny_llama, tiny_adapter):
     np.testing.assert_allclose(stats.logp_reference, naive(base, encoded), atol=1e-4)
     np.testing.assert_allclose(stats.logp_target, naive(pair.target, encoded), atol=1e-4)
     assert np.nanmax(np.abs(stats.logp_target - stats.logp_reference)) > 0.1
+
+
+@pytest.mark.parametrize("bias", ["lora_only", "all"])
+def test_an_adapter_that_changes_biases_does_not_stand_in_for_its_base(bias, tmp_path, tiny_folders):
+    base = tiny_folders["gpt2"]
+    adapter = build_adapter(tmp_path / "adapter", base, bias=bias)
+    pair = load_pair(ModelSpec(source=str(adapter), reference=str(base)))
+    assert not pair.shared
+    encoded = encode(pair.target.tokenizer, "{t}", {"t": TEXT_ROWS}, None, 48)
+    stats = token_statistics(pair.target, pair.reference, encoded, batch_size=3)
+    before = token_statistics(load_model(ModelSpec(source=str(base))), None, encoded, batch_size=3)
+    np.testing.assert_allclose(stats.logp_reference, before.logp_target, atol=1e-4)
 
 
 def test_scaled_or_capped_logits_take_the_whole_model(tmp_path, tiny_llama, one_thread):

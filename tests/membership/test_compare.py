@@ -40,6 +40,34 @@ def test_the_order_of_the_rows_changes_nothing_and_swapping_changes_the_sign():
     assert (one["low"] > 0).all()
 
 
+def test_two_runs_that_find_every_member_are_not_equal_beyond_doubt():
+    member, noise, _ = many(4, 0.0, n=800)
+    sure = 100.0 * np.array(member)
+    found = compare(scores(sure + noise, member), scores(sure - noise, member), n_boot=200).differences
+    tpr = found.set_index("metric").loc["tpr"]
+    assert tpr["difference"] == 0
+    assert tpr["high"] == pytest.approx(1 - 0.025 ** (1 / 800))  # none of 800 members seen to differ
+    assert tpr["low"] == -tpr["high"]
+    assert tpr["p_value"] == 1
+    far = compare(scores(sure + noise, member), scores(noise - sure, member), n_boot=200).differences
+    tpr = far.set_index("metric").loc["tpr"]
+    assert tpr["difference"] == 1 == tpr["high"]
+    assert 0.99 < tpr["low"] < 1
+
+
+def test_the_p_value_goes_with_the_interval():
+    rng = np.random.default_rng(6)
+    for shift in (0.0, 0.1, 0.3):
+        member, a, _ = many(int(100 * shift), 0.0, n=300)
+        b = a + 0.5 * rng.normal(size=600) + shift * np.array(member)
+        line = compare(scores(b, member), scores(a, member), n_boot=400).differences.set_index("metric").loc["auc"]
+        assert 0 < line["p_value"] <= 1
+        if line["p_value"] < 0.045:
+            assert line["low"] > 0 or line["high"] < 0
+        if line["p_value"] > 0.055:
+            assert line["low"] <= 0 <= line["high"]
+
+
 def test_pairing_narrows_the_interval():
     member, _, rank = many(2, 1.0)
     better = rank + 0.2 * np.array(member)

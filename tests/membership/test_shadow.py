@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
@@ -28,7 +29,7 @@ def test_many_shadows_give_each_row_its_own_densities():
         two = norm.logpdf(target[i], outside.mean(), outside.std(ddof=1))
         assert found[i] == pytest.approx(one - two, rel=1e-9)
         alone = lira(target, shadows, trained, "offline")[i]
-        assert alone == pytest.approx(norm.logcdf(target[i], outside.mean(), outside.std(ddof=1)), rel=1e-9)
+        assert log_ndtr(alone) == pytest.approx(norm.logcdf(target[i], outside.mean(), outside.std(ddof=1)), rel=1e-9)
 
 
 def test_few_shadows_share_one_variance():
@@ -37,7 +38,16 @@ def test_few_shadows_share_one_variance():
     mean = np.nanmean(outside, axis=0)
     shared = np.sqrt(np.nansum((outside - mean) ** 2) / 40)  # two shadows a row: one degree of freedom each
     found = lira(target, shadows, trained, "offline")
-    np.testing.assert_allclose(found, norm.logcdf((target - mean) / shared))
+    np.testing.assert_allclose(found, (target - mean) / shared)
+
+
+def test_the_surest_rows_are_not_tied_offline():
+    target, shadows, trained, _ = world(40, 8)
+    order = np.argsort(lira(target, shadows, trained, "offline"))
+    raised = target + 1000.0  # far above whatever a shadow says: P(out < x) is 1 for every row
+    found = lira(raised, shadows, trained, "offline")
+    assert len(np.unique(found)) == 40
+    np.testing.assert_array_equal(np.argsort(found), order)
 
 
 @pytest.mark.parametrize("variant", ["online", "offline"])

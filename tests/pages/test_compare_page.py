@@ -40,7 +40,7 @@ def test_a_run_that_is_gone_or_of_another_kind_is_not_compared(home: Path, open_
 
 def line(**changes):
     row = {"attack": "ez", "metric": "tpr", "target_fpr": 0.01, "value_a": 0.9, "value_b": 0.1}
-    row |= {"difference": 0.8, "low": 0.7, "high": 0.85}
+    row |= {"difference": 0.8, "low": 0.7, "high": 0.85, "p_value": 0.001, "n_member": 800, "n_nonmember": 798}
     return pd.DataFrame([{**row, **changes}])
 
 
@@ -50,11 +50,27 @@ def test_the_sentence_says_which_difference_is_chance() -> None:
 
     assert "EZ finds 90 of 100 training rows in A and 10 of 100 in B" in told(line())
     assert "not chance" in told(line())
-    assert "may be chance" in told(line(low=-0.1))
-    assert "no interval" in told(line(low=None, high=None))
+    assert "may be chance" in told(line(low=-0.1, p_value=0.2))
+    assert "no interval" in told(line(low=None, high=None, p_value=None))
     assert "AUC 0.9" in told(line(metric="auc", target_fpr=None))
+    assert "accusing 5 rows in 100 falsely" in told(line(target_fpr=0.05))
+    # The largest of ten at p = 0.02 is what ten guesses give.
+    ten = pd.concat([line(attack=f"a{i}", difference=0.5 + 0.01 * i, p_value=0.02) for i in range(10)])
+    assert "may be chance, the largest of 10 attacks" in told(ten)
     assert "3 rows left out" in told(line(), 3)
+    assert "In 2 of those shared one of the runs has no evidence." in told(line())
+    assert "no evidence" not in told(line(n_member=802))
     assert "share no attack" in told(line().iloc[:0])
+
+
+def test_settings_that_differ_are_said_where_a_shared_attack_reads_them() -> None:
+    one = {"attacks": ["ez", "loss"], "max_length": 128, "ez_policy": "paper", "shadows": {"count": 8}}
+    assert findings.settings_finding(one, {**one, "shadows": {"count": 4}}) == ""
+    told = findings.settings_finding(one, {**one, "max_length": 64, "ez_policy": "official"})
+    assert "max_length (128 and 64) and ez_policy (paper and official)" in told
+    assert "ez_policy" not in findings.settings_finding(one, {**one, "attacks": ["loss"], "ez_policy": "official"})
+    lira = {**one, "attacks": ["lira"]}
+    assert ": shadows." in findings.settings_finding(lira, {**lira, "shadows": {"count": 4}})
 
 
 def test_where_the_evidence_lies(home: Path, open_page: Callable) -> None:

@@ -36,6 +36,14 @@ def test_it_opens_with_the_finding_and_the_verdict(home: Path) -> None:
     assert "Rates over rows, not per person" in text
 
 
+def test_the_numbers_behind_the_map_are_made_when_somebody_looks(home: Path) -> None:
+    at = page(make(home), row="42")
+    assert not any("p after" in frame.value.columns for frame in at.dataframe)
+    at.session_state["numbers"] = True
+    at.run()
+    assert any("p after" in frame.value.columns for frame in at.dataframe)
+
+
 def test_a_row_in_the_address_is_shown_token_by_token(home: Path) -> None:
     at = page(make(home), row="42", attack="reference")
     text = html(at)
@@ -99,6 +107,8 @@ def test_no_text_of_a_row_is_shown_when_it_is_hidden(home: Path, store_text: str
         w.strip() for w in make(home, "same").read("token_stats", where="example_id = '42'")["token"] if len(w) > 6
     ]
     at = page(run, row="42")
+    at.session_state["numbers"] = True
+    at.run()
     if store_text == "full":
         assert all(w in html(at) for w in words)
         at.toggle(key="hide_text").set_value(True).run()

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from auditcore.store import Run
 from tests.fake_runs import membership_run, vectors_run
+from tests.job_specs import run_spec
 
 ROUTER = str(Path(__file__).resolve().parents[2] / "pages" / "_router.py")
 
@@ -78,6 +81,37 @@ def test_too_few_subjects_are_not_resolved_and_say_how_many_would_do(home: Path)
     assert "cannot tell on which side" in text
 
 
+def test_what_an_audit_left_out_is_counted_at_the_end_of_the_page(home: Path) -> None:
+    labels = ["f", "m", None, "f", "m"] * 60
+    vectors = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
+    vectors[:, 1], vectors[6, 0], vectors[8] = 0.25, np.inf, np.nan
+    pd.DataFrame({"sex": labels, "v": list(vectors)}).to_parquet(home / "v.parquet")
+    spec = {
+        "kind": "vectors",
+        "vectors": {"path": str(home / "v.parquet")},
+        "data": {"path": str(home / "v.parquet"), "roles": {"label": "sex"}},
+        "probes": ["linear"],
+        "seeds": [0],
+        "permutations": 19,
+        "n_boot": 100,
+    }
+    text = html(page(run_spec(spec, home / "one")))
+    assert "Counted while the rows were read" in text
+    for told in (
+        "60 of 300 rows have no label",
+        "60 rows without a split (no usable label) take no part",
+        "2 of 300 vectors hold NaN or infinity; their rows are left out.",
+        "1 of 5 dimensions are the same in every row and tell nothing.",
+    ):
+        assert told in text
+
+
+def test_forty_classes_are_drawn(home: Path) -> None:
+    run = vectors_run(home / "one", rows=3000, classes=tuple(f"class {k:02d}" for k in range(40)))
+    text = html(page(run))
+    assert "40 classes share 6 colours and signs" in text
+
+
 def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path) -> None:
     assert "New audit" in html(page())
     assert "New audit" in html(page(membership_run(home / "m", rows=40)))
@@ -109,50 +143,3 @@ def test_baselines_of_a_hostile_run_are_shown_as_written(home: Path) -> None:
     text = html(page(run))
     assert "What a vector adds" in text
     assert "<img" not in text
-
-
-def test_a_sweep_over_layers_has_a_heat_map_that_leads_the_pickers(home: Path) -> None:
-    run = vectors_run(home / "one", rows=300, layers=tuple(range(10)), ceiling=0.73)
-    at = page(run, artifact="lasttok", layer="3")
-    text = html(at)
-    assert "How deep it can be read" in text
-    assert "of 10 layers is picked on the rows that judge it" in text
-    assert "<h2>lasttok, layer 3</h2>" in text
-    assert text.count("df-cell") >= 20  # every number of the picture stands in the table
-    assert at.selectbox(key="layer").value == "3"  # so many layers are a list
-    assert "Bayes ceiling of this data: <b>73.0" in text
-    # A click arrives as the chart's selection; the callback puts it into the pickers before they are drawn.
-    script = (
-        "import streamlit as st\nfrom pages import _vectors_layers as depth\n"
-        "st.session_state['layers'] = {'selection': {'points': [{'customdata': ['meanpool', 7, 'x']}]}}\n"
-        "depth.pick()\nst.text(st.session_state['artifact'] + ' ' + st.session_state['layer'])\n"
-        "st.session_state['layers'] = {'selection': {'points': []}}\ndepth.pick()\n"
-    )
-    picked = AppTest.from_string(script, default_timeout=60).run()
-    assert not picked.exception
-    assert picked.text[0].value == "meanpool 7"
-    at.session_state["artifact"], at.session_state["layer"] = "meanpool", "7"
-    assert "<h2>meanpool, layer 7</h2>" in html(at.run())
-    assert not at.exception
-
-
-def test_one_probe_can_be_followed_through_the_layers(home: Path) -> None:
-    run = vectors_run(home / "one", rows=300, layers=(0, 1, 2, 3))
-    at = page(run, depth="linear")
-    assert "Named correctly, % (linear)" in html(at)
-    assert "the strongest of linear and mlp in each place" in html(page(run))
-
-
-def test_several_labels_make_a_matrix_and_the_correction_is_said(home: Path) -> None:
-    run = vectors_run(home / "one", rows=900, attributes=("race", "sex", "age"), ceiling=0.8)
-    text = html(page(run, attribute="sex"))
-    assert "Every label, every vector" in text
-    for k in (5, 4, 3):
-        assert f"{k} classes, guessing {round(100 / k)}" in text
-    assert "12 tests (3 labels × 2 vectors × 2 attackers)" in text
-    assert "Holm&#x27;s correction" in text
-    assert "names sex correctly" in text
-    one = html(page(vectors_run(home / "two", rows=200)))
-    assert "Every label, every vector" not in one
-    assert "How deep it can be read" not in one
-    assert "Bayes ceiling" not in one
