@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never lets a traceback of a known error through."""
     arguments = _parser().parse_args(argv)
     try:
+        if arguments.command is not _run:
+            _require_one_process()
         return int(arguments.command(arguments) or 0)
     except AuditError as error:
         say(f"Error: {error}", sys.stderr)
@@ -37,6 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a folder that cannot be written, a disk that is full
         say(f"Error: {error.filename or 'a file'}: {error.strerror or error}.", sys.stderr)
         return 2
+
+
+def _require_one_process() -> None:
+    from auditcore.jobs import together
+
+    if together.several():
+        raise RunError("Several processes were started together; they train kind surfacelora, all else takes one.")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -63,17 +72,24 @@ def _vectors(arguments: argparse.Namespace) -> int:
 
 def _audit(spec: AnySpec, arguments: argparse.Namespace) -> int:
     from auditcore import jobs
+    from auditcore.jobs import together
 
     if arguments.dry_run:
         say(jobs.plan(spec).to_text())
+        return 0
+    together.require_one(spec)
+    if together.number() > 0:
+        together.follow(spec)
         return 0
     run = _resumable(arguments, dump_spec(spec)) if arguments.resume else None
     if run is None:
         run = store.create_run(dump_spec(spec), Path(arguments.out) if arguments.out else None)
     if run.status != "done":
         jobs.execute(run, echo=say)
-    elif arguments.resume:
-        jobs.require_unchanged(run)
+    else:
+        together.dismiss(spec)
+        if arguments.resume:
+            jobs.require_unchanged(run)
     _show_run(run)
     return _gate(run, arguments)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from auditcore.errors import DatasetError
-from auditcore.jobs import cache, sealed
+from auditcore.jobs import cache, sealed, together
 from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
 from auditcore.jobs.defences import FIT, needs_fit
@@ -33,16 +33,17 @@ def train(context: Context) -> None:
     spec, run = context.spec, context.run
     assert isinstance(spec, SurfaceLoraSpec)
     rows, train_rows, labels = prepare(context)
+    workers = together.meet(spec)
     bench = Bench(context, rows, _base_print(context), _seen_by_all(spec, rows, train_rows))
     for note in bench.notes():
         context.note(note)
     loaded: list[Any] = []
-    lower = _lower_layers(context)
+    lower = lower_layers(spec)
 
     def model() -> Any:
         if not loaded:
             loaded.append(load_model(spec.model))
-            _start_above(spec, loaded[0], lower)
+            start_above(spec, loaded[0], lower)
             context.record(device=str(loaded[0].device), dtype=str(loaded[0].dtype))
         return loaded[0]
 
@@ -50,7 +51,9 @@ def train(context: Context) -> None:
     for step in spec.checkpoint_steps:
         if (run.path / "checkpoints" / folder_name(step) / "adapter_config.json").is_file():
             bench.measure(_from_folder(context, step, lower))
-    if not context.finished("training"):
+    unfinished = not context.finished("training")
+    workers.told(str(run.path.absolute()) if unfinished else None)
+    if unfinished:
         _train(context, model(), rows, train_rows, labels, bench)
     for step in spec.checkpoint_steps:
         bench.measure(_from_folder(context, step, lower))
@@ -63,15 +66,13 @@ def train(context: Context) -> None:
             context.record(claim=claim(run.manifest, pd.DataFrame()))
 
 
-def _lower_layers(context: Context) -> Any:
+def lower_layers(spec: SurfaceLoraSpec) -> Any:
     """What is known of the layers that the adapters leave alone, shared by all runs that leave the same ones alone."""
     import torch
 
     from auditcore.lm.prefix import Kept
     from auditcore.lm.sources import fingerprint
 
-    spec = context.spec
-    assert isinstance(spec, SurfaceLoraSpec)
     if spec.lora.upper_layers is None:
         return None
     base = fingerprint(spec.model.source, spec.model.base)
@@ -79,7 +80,7 @@ def _lower_layers(context: Context) -> Any:
     return Kept(cache.folder("lower-layers", name))
 
 
-def _start_above(spec: SurfaceLoraSpec, lm: Any, lower: Any) -> None:
+def start_above(spec: SurfaceLoraSpec, lm: Any, lower: Any) -> None:
     """Let the model's passes start at the lowest layer that carries an adapter, where that changes nothing."""
     from auditcore.lm.prefix import Prefix, may_keep
     from auditcore.lm.vectors import depth, resolve_layers
@@ -93,17 +94,15 @@ def _start_above(spec: SurfaceLoraSpec, lm: Any, lower: Any) -> None:
 
 def prepare(context: Context) -> tuple[Rows, np.ndarray, Any]:
     """Stage rows. Returns the rows a model may see, positions of those that are summarised, and labels as codes."""
-    from auditcore.datasets.roles import load_dataset
     from auditcore.lm.load import load_tokenizer
     from auditcore.training.prompts import label_codes
 
     spec = context.spec
     assert isinstance(spec, SurfaceLoraSpec)
-    everything, notes = with_splits(spec, load_dataset(spec.data, spec.prompt_template))
-    dataset, left_out = used_rows(spec, everything)
+    dataset, notes = split_rows(spec)
     sealed.seal(context.run, dataset)
     tokenizer = load_tokenizer(spec.model.source, spec.model.base)
-    rows = without_test(load(context, dataset, tokenizer, more_notes=[*notes, *left_out]))
+    rows = without_test(load(context, dataset, tokenizer, more_notes=notes))
     rows = rows.with_exported(tokenizer, spec.max_length)
     sealed.require_open(rows.dataset, own=context.run)
     train_rows, adversary_rows = training_rows(spec, rows.frame)
@@ -111,6 +110,15 @@ def prepare(context: Context) -> tuple[Rows, np.ndarray, Any]:
     known = int((labels.codes >= 0).any(axis=1).sum())
     context.record(counts={"train_rows": len(train_rows), "adversary_rows": known})
     return rows, train_rows, labels
+
+
+def split_rows(spec: SurfaceLoraSpec) -> tuple[Any, list[str]]:
+    """The rows that take part, each with its split, sealed ones among them; and words about the others."""
+    from auditcore.datasets.roles import load_dataset
+
+    everything, notes = with_splits(spec, load_dataset(spec.data, spec.prompt_template))
+    dataset, left_out = used_rows(spec, everything)
+    return dataset, [*notes, *left_out]
 
 
 def _train(context: Context, model: Any, rows: Rows, train_rows: np.ndarray, labels: Any, bench: Bench) -> None:
@@ -174,7 +182,7 @@ def _from_folder(context: Context, step: int, lower: Any) -> Checkpoint:
 
     def model() -> Any:
         lm = load_model(adapter)
-        _start_above(spec, lm, lower)
+        start_above(spec, lm, lower)
         return lm
 
     return Checkpoint(folder.name, step, spec.strength, print_, model)
@@ -256,7 +264,8 @@ class _Log:
             self.write()
 
     def write(self) -> None:
-        from auditcore.training.surfacelora import log_table
+        from auditcore.training.results import log_table
+        from auditcore.training.surfacelora import LOG_COLUMNS
 
-        self.run.write("training_log", log_table([self.rows[step] for step in sorted(self.rows)]))
+        self.run.write("training_log", log_table([self.rows[step] for step in sorted(self.rows)], LOG_COLUMNS))
         self.written = time.monotonic()

@@ -22,6 +22,7 @@ from auditcore.lm.load import LM
 from auditcore.spec import FinetuneSpec, SurfaceLoraSpec, dump_spec
 from auditcore.training.checkpoint import link, read_record, recover, seeded
 from auditcore.training.loss import has_bfloat16_units
+from auditcore.training.results import ended, log_table, row_notes
 from auditcore.training.trainer import OnStep, Task, Trainer
 
 # Fields of a spec that change no weight: names, and how checkpoints are measured.
@@ -161,10 +162,9 @@ def prepared(spec: FinetuneSpec | SurfaceLoraSpec) -> Iterator[None]:
 def _finished(task: Task, checkpoints: Path) -> bool:
     """Whether this very training has ended before; repairs a `best` that a kill kept from being written."""
     last, best = checkpoints / "last", checkpoints / "best"
-    recover(last)
     recover(best)
-    record = read_record(last)
-    if not record or record["key"] != task.key or record["step"] != task.total_steps:
+    record = ended(task, checkpoints)
+    if record is None:
         return False
     if (read_record(best) or {}).get("step") != record["best_step"]:
         if record["best_step"] != record["step"]:
@@ -175,15 +175,8 @@ def _finished(task: Task, checkpoints: Path) -> bool:
 
 def _result(task: Task, checkpoints: Path, autocast: str, begun: int) -> TrainingResult:
     record = read_record(checkpoints / "last") or {}
-    log = pd.DataFrame(record["log"]).reindex(columns=list(LOG_COLUMNS))
-    log = log.astype({name: "int64" if name == "step" else "float64" for name in LOG_COLUMNS})
-    notes = []
-    silent = len(task.train) - len(task.learnt)
-    if silent:
-        notes.append(f"{silent:,} of {len(task.train):,} training rows have no token in the loss.")
-    unseen = len(task.train) - len(task.seen(task.total_steps))
-    if unseen:
-        notes.append(f"max_steps ended the training before {unseen:,} of {len(task.train):,} rows were used once.")
+    log = log_table(record["log"], LOG_COLUMNS)
+    notes = row_notes(task, "max_steps ended the training before {rows} rows were used once.")
     if record["best_loss"] is None:
         notes.append("No validation rows: `best` is the same as `last`.")
     return TrainingResult(

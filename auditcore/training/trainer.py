@@ -25,6 +25,7 @@ from auditcore.training.checkpoint import State, link, load_state, read_record, 
 from auditcore.training.lora import add_adapter
 from auditcore.training.loss import NextTokenLoss
 from auditcore.training.rows import trained_on_table
+from auditcore.training.workers import Workers
 
 OnStep = Callable[[int, int, dict[str, Any]], None]
 OnCheckpoint = Callable[[int, Path, LM], None]  # step, adapter folder, the model as it is in memory
@@ -93,7 +94,16 @@ class Trainer:
 
     keeps_best = True  # whether `best` is kept beside `last`
 
-    def __init__(self, task: Task, lm: LM, out: Path, autocast: str, on_checkpoint: OnCheckpoint | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        lm: LM,
+        out: Path,
+        autocast: str,
+        on_checkpoint: OnCheckpoint | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        self.workers = workers or Workers()
         self.task, self.lm, self.spec, self.on_checkpoint = task, lm, task.spec, on_checkpoint
         self.last, self.best = out / "checkpoints" / "last", out / "checkpoints" / "best"
         self.state = out / "state"
@@ -129,6 +139,8 @@ class Trainer:
             if ended or kept or (validate_every and (step + 1) % validate_every == 0):
                 row["validation_loss"] = self._validate(step + 1)
             self.progress["log"].append(row)
+            if not self.workers.main:
+                continue
             if ended or kept or row["validation_loss"] is not None:
                 self._keep(step + 1, row["validation_loss"], total, always=kept)
             if kept:
@@ -178,7 +190,7 @@ class Trainer:
         value = 0.0
         for batch in batches_here:
             value += self._backward(self.loss(batch, scale), step)
-        norm = self._clip([p.grad for p in self.parameters.values() if p.grad is not None], step)
+        norm = self.clipped([p.grad for p in self.parameters.values() if p.grad is not None], step)
         return {"lm_loss": value, "lora_grad_norm": norm if self.spec.method == "lora" else None, "grad_norm": norm}
 
     def _backward(self, loss: torch.Tensor, step: int, retain: bool = False) -> float:
@@ -189,7 +201,7 @@ class Trainer:
         loss.backward(retain_graph=retain)
         return value
 
-    def _clip(self, grads: list[torch.Tensor], step: int, most: float | None = None) -> float:
+    def clipped(self, grads: list[torch.Tensor], step: int, most: float | None = None) -> float:
         """Scale a gradient in place to a norm of at most `most` (max_grad_norm); returns the norm it had."""
         limit = self.spec.max_grad_norm if most is None else most
         norm = float(torch.nn.utils.get_total_norm(grads))

@@ -18,9 +18,12 @@ from auditcore.lm.pooling import pool
 from auditcore.lm.vectors import extract_vectors
 from auditcore.spec import SurfaceLoraSpec, dump_spec, parse_spec
 from auditcore.training import surfacelora as module
+from auditcore.training.batches import collate
 from auditcore.training.finetune import finetune
 from auditcore.training.prompts import Labels, Prompts
-from auditcore.training.surfacelora import LOG_COLUMNS, SurfaceTrainer, surfacelora
+from auditcore.training.surface_trainer import SurfaceTrainer
+from auditcore.training.surfacelora import LOG_COLUMNS, surfacelora
+from auditcore.training.turned import Turned
 
 N = 60
 NONE = np.zeros(0, dtype=np.int64)
@@ -120,7 +123,7 @@ def test_lambda_0_is_plain_lora_bit_for_bit(make_lm, make_spec, tmp_path, archit
 def test_adversaries_that_only_watch_leave_every_bit_as_it_is(make_lm, tmp_path, monkeypatch):
     """Discriminators at work, the turned gradient left out: they have random streams and optimisers of their own."""
     plain = train(make_lm(), tmp_path / "plain", spec(**{"lambda": 0}))
-    monkeypatch.setattr(module._Turned, "join", lambda self, step: {})
+    monkeypatch.setattr(Turned, "join", lambda self, step: {})
     watched = train(make_lm(), tmp_path / "watched", spec(**{"lambda": 3}))
     assert_equal(weights(plain.checkpoints[12]), weights(watched.checkpoints[12]))
     assert (watched.log["lambda"] > 0).any()
@@ -236,7 +239,7 @@ def test_the_vector_in_training_is_the_vector_that_is_exported(make_lm, tmp_path
         one._step(step, parts)
     one.causal.eval()
     some = np.array([3, 11, 0, 25, 8])
-    batch = module.collate(one.task.encoded, some)
+    batch = collate(one.task.encoded, some)
     with one._seeing() as seen:
         _, last = one.loss.with_hidden(batch)
     hidden = seen.get(one.layer, last)
@@ -268,8 +271,8 @@ def test_a_prompt_cut_for_its_summary_is_read_alone_as_it_is_exported(make_lm, t
     for step, parts in enumerate(one.task.epoch(0)[:3]):
         one._step(step, parts)
     some = np.flatnonzero(cut)[:5]
-    assert (one._codes(some) == -1).all()
-    assert (one._codes(np.flatnonzero(~cut & ~one.prompts.held(one.window))) != -1).any(axis=1).all()
+    assert (one.usable_codes(some) == -1).all()
+    assert (one.usable_codes(np.flatnonzero(~cut & ~one.prompts.held(one.window))) != -1).any(axis=1).all()
     one.causal.eval()
     hidden, mask = one._prompts_only(some)
     exported = extract_vectors(lm, one.exported.select(some), ["lasttok"], [-1])["lasttok", one.layer]
