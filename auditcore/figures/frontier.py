@@ -85,8 +85,10 @@ def tradeoff_figure(
     for (run_id, strength), rows in points.groupby(["run_id", "lambda"], sort=False, dropna=False):
         # Checkpoints of one training follow each other; adapters from elsewhere need not.
         _path(fig, rows.sort_values("step"), hue_of(strength, hues), signs[run_id], known(strength))
-    for (run_id, defence), rows in _by_defence(defended):
-        _defended(fig, rows.sort_values("step"), str(defence), signs.get(run_id, SIGNS[0]), hues)
+    if defended is not None:
+        for (run_id, defence), rows in defended.groupby(["run_id", "defence"], sort=False):
+            _defended(fig, rows.sort_values("step"), str(defence), signs.get(run_id, SIGNS[0]), hues)
+        _defence_names(fig, defended)
     _pareto_line(fig, points)
     for place, anchor in enumerate(anchors.to_dict("records")):
         named = anchor["anchor"] not in set(anchors["anchor"].iloc[:place])
@@ -132,10 +134,6 @@ def _path(fig: Canvas, rows: pd.DataFrame, hue: str, sign: str, joined: bool) ->
     )
 
 
-def _by_defence(defended: pd.DataFrame | None) -> Any:
-    return [] if defended is None else defended.groupby(["run_id", "defence"], sort=False)
-
-
 def _defended(fig: Canvas, rows: pd.DataFrame, defence: str, sign: str, hues: dict[float | None, str]) -> None:
     """The same checkpoints once their exported vectors pass a defence: a dashed line with its name."""
     rows = rows[np.isfinite(rows[["signed_gap", "rougeL"]].astype(float).to_numpy()).all(axis=1)]
@@ -154,10 +152,17 @@ def _defended(fig: Canvas, rows: pd.DataFrame, defence: str, sign: str, hues: di
         "LeakageGap %{customdata[3]}<br>ROUGE-L %{customdata[4]}<extra></extra>",
         selected={"marker": {"opacity": 1}}, unselected={"marker": {"opacity": 1}},
     )  # fmt: skip
-    fig.note(
-        f"with {escape(defence_name(defence))}", float(gap.iloc[-1]), float(use.iloc[-1]), yanchor="top", yshift=-5,
-        xanchor="center", font={"size": 12, "color": hue},
-    )  # fmt: skip
+
+
+def _defence_names(fig: Canvas, defended: pd.DataFrame) -> None:
+    """The name of each defence once, below the least useful of its points, where the fewest others stand."""
+    rows = defended[np.isfinite(defended[["signed_gap", "rougeL"]].astype(float).to_numpy()).all(axis=1)]
+    for defence, mine in rows.groupby("defence", sort=False):
+        low = mine.sort_values("rougeL", kind="stable").iloc[0]
+        fig.note(
+            f"with {escape(defence_name(defence))}", float(low["signed_gap"]), float(low["rougeL"]), yanchor="top",
+            yshift=-4, xanchor="left", xshift=-8, font={"size": 12, "color": theme.QUIET},
+        )  # fmt: skip
 
 
 def _custom(rows: pd.DataFrame) -> list[list[Any]]:

@@ -148,7 +148,7 @@ def defended_sentence(rows: pd.DataFrame, focus: dict[str, Any] | None) -> list[
             f"{alone if len(base) and row['step'] else ''}. "
         )
     if parts:
-        parts.append("Fitted on defence_fit, which nothing else here has seen; no candidate of the rule.")
+        parts.append("Fitted on the subjects of defence_fit alone; no candidate of the rule.")
     return parts
 
 

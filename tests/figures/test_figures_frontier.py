@@ -51,7 +51,7 @@ def test_checkpoints_behind_a_defence_are_a_dashed_line_with_its_name(points) ->
     assert sorted((row[0], int(row[1])) for t in lines for row in t.customdata) == [
         ("plain", 50), ("plain", 100), ("two", 50), ("two", 100),
     ]  # fmt: skip
-    assert sum("with LEACE" in (a.text or "") for a in fig.layout.annotations) == 2
+    assert sum("with LEACE" in (a.text or "") for a in fig.layout.annotations) == 1  # named once
     focus = points[(points["run_id"] == "two") & (points["step"] == 100)].iloc[0].to_dict()
     told = "".join(say.defended_sentence(behind, focus))
     assert "With LEACE on its exported vectors too" in told
