@@ -10,6 +10,8 @@ import pandas as pd
 from auditcore.spec import ARTIFACTS, ATTACKS, DEFENCES, PROBES
 from auditcore.words import counted, interval, known, listed, shorten, signed
 
+MOST_LINES = 24  # in one sentence
+
 
 def claim(manifest: dict[str, Any], verdicts: pd.DataFrame) -> dict[str, str]:
     """Build the claim statement: {"audited": one sentence, "not_audited": one sentence}.
@@ -117,8 +119,9 @@ def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str
     declared = verdicts["defence"].dropna().unique() if _any(verdicts, "defence") else spec.get("defences", [])
     defences = [str(d) for d in declared if d != "none"]
     behind = f" as they are and behind {listed(defences)} (erasers fitted on other subjects, for the label read)"
+    label_words = "Sensitive labels" if len(labels) > 1 else "Sensitive label"
     audited = (
-        f"Sensitive label {listed(labels)}, read from {what}{origin}{behind if defences else ''}, on {_data(manifest)}"
+        f"{label_words} {listed(labels)}, read from {what}{origin}{behind if defences else ''}, on {_data(manifest)}"
         f"{subjects}, by the probes {probes} ({seeds}): {_lines(verdicts, 'LeakageGap')}."
         f"{_written(manifest)}"
     )
@@ -192,18 +195,25 @@ def _checkpoint(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
 
 
 def _lines(verdicts: pd.DataFrame, quantity: str) -> str:
-    """All verdict lines in one phrase; nothing is left out, the strongest first."""
+    """All verdict lines in one phrase, the strongest first; of many the strongest of each place, and counts."""
     if not len(verdicts):
         return "no verdict, since no rate could be measured"
     combined, each = verdicts[verdicts["attacker"] == "all"], verdicts[verdicts["attacker"] != "all"]
     ordered = each.sort_values("value", ascending=False, na_position="last", kind="stable")
-    phrases = []
-    for line in ordered.to_dict("records"):
+    phrases, told = [], ordered
+    if len(ordered) > MOST_LINES:
+        told = ordered.drop_duplicates([c for c in ("attribute", "artifact", "defence") if c in ordered])
+    layers = "layer" in each and each["layer"].nunique() > 1
+    for line in told.to_dict("records"):
         where = " ".join(str(line[k]) for k in ("attribute", "artifact") if isinstance(line.get(k), str))
+        where += f" layer {int(line['layer'])}" if layers and known(line["layer"]) else ""
         behind = f" behind {line['defence']}" if line.get("defence") not in (None, "none") else ""
         who = f"{where + ' ' if where else ''}{line['attacker']}{behind}"
         value = f"{signed(line['value'])} (90 % interval {interval(line['low'], line['high'])})"
         phrases.append(f"{who} {value if known(line['value']) else 'not measurable'}, {line['verdict']}")
+    if len(told) < len(ordered):
+        counts = ", ".join(f"{n:,} {word}" for word, n in ordered["verdict"].value_counts(sort=False).items())
+        phrases.append(f"these are the strongest of {len(ordered):,} attackers, of which are {counts}")
     for line in combined.to_dict("records") if len(each) > 1 else []:
         behind = f" behind {line['defence']}" if line.get("defence") not in (None, "none") else ""
         phrases.append(f"all together{behind}, {line['verdict']}")

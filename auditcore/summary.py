@@ -11,10 +11,10 @@ import pandas as pd
 from auditcore import decisions, findings, records, votes, words
 from auditcore import verdict as rule
 from auditcore.decisions import Frontier
+from auditcore.findings import attributes, ceiling, layers, outputs
 from auditcore.findings import baselines as held
 from auditcore.findings import defences as told
 from auditcore.findings import frontier as say
-from auditcore.findings import outputs
 from auditcore.store import Run
 from auditcore.words import Sentence, Strong
 
@@ -108,8 +108,13 @@ def strongest_probes(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
-    """Cards of a vectors audit, one per attribute and artifact, strongest leak first; verdicts over all its probes."""
+    """Cards of a vectors audit, one per attribute and artifact; verdicts over all its probes.
+
+    First of every label its leakiest artifact, then the others, so that no label is cut off; strongest leak first.
+    """
     best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
+    first = ~best.duplicated("attribute")
+    best = pd.concat([best[first], best[~first]])
     made = []
     for row in best.to_dict("records"):
         mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
@@ -143,6 +148,38 @@ def giveaway_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
     split = next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
     sentence = findings.giveaway_sentence(metrics, split)
     return [sentence] if sentence else []
+
+
+def ceilings(run: Run, read: Read = read_table) -> pd.DataFrame | None:
+    """Table `ceilings` of a run on data whose making is known, else None."""
+    return read(run, "ceilings") if run.has("ceilings") else None
+
+
+def judging_split(metrics: pd.DataFrame) -> str:
+    """The split that judges, or the one that chooses while the test rows are not read."""
+    return next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+
+
+def vector_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
+    """Beyond the finding: the ceiling, the layers, the labels together; for a terminal and a report."""
+    if run.kind != "vectors" or not run.has("probe_metrics"):
+        return []
+    metrics = read(run, "probe_metrics")
+    found: list[Sentence] = []
+    split = judging_split(metrics)
+    every = attributes.every_test(metrics, split)
+    if every["attribute"].nunique() > 1:
+        found += [attributes.attributes_finding(every), attributes.family_sentence(every)]
+    table = ceilings(run, read)
+    for attribute in dict.fromkeys(every["attribute"]):
+        rows = findings.pooled(metrics, str(attribute), split)
+        name = f"{attribute}: " if every["attribute"].nunique() > 1 else ""
+        best = rows.sort_values("signed_gap", ascending=False, kind="stable", na_position="last").iloc[0]
+        top = ceiling.ceiling_sentence(ceiling.ceiling_row(table, str(attribute), split), best)
+        found += [[name, *top]] if top else []
+        if layers.swept(rows):
+            found.append([name, *layers.layers_sentence(layers.by_layer(rows))])
+    return found
 
 
 def finding(run: Run, read: Read = read_table) -> Sentence:

@@ -3,9 +3,10 @@
 import pandas as pd
 import streamlit as st
 
-from auditcore import words
+from auditcore import summary, words
 from auditcore.figures import outputs as figures
 from auditcore.findings import outputs as told
+from auditcore.findings.ceiling import ceiling_of
 from auditcore.store import Run
 from pages import _ui as ui
 
@@ -28,7 +29,9 @@ def draw(run: Run, metrics: pd.DataFrame, attribute: str) -> None:
         )
         if len(rows):
             sentence = words.plain(told.outputs_finding(rows, attribute))
-            ui.chart(figures.axis_figure(rows), "one_axis", f"Accuracy on {len(rows)} texts and vectors. {sentence}")
+            top = ceiling_of(summary.ceilings(run, ui.read), attribute)
+            alt = f"Accuracy on {len(rows)} texts and vectors. {sentence}"
+            ui.chart(figures.axis_figure(rows, top), "one_axis", alt)
         else:
             ui.empty("Too few subjects of two classes were among the generated rows.")
     with right:

@@ -140,7 +140,9 @@ def text(parts: str | Sentence) -> None:
 
 
 def quiet(parts: str | Sentence) -> None:
-    """Draw a small, quiet paragraph."""
+    """Draw a small, quiet paragraph; nothing for no words."""
+    if not parts:
+        return
     html(f'<p class="ac-quiet">{sentence_html(parts)}</p>')
 
 

@@ -4,6 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from auditcore import store, summary, verdict, words
+from auditcore.findings.ceiling import ceiling_row, ceiling_sentence
 from auditcore.store import Run
 from auditcore.summary import TEST_SPLITS
 from auditcore.words import Strong
@@ -120,13 +121,16 @@ def _artifact_comparison(shown: dict[str, Run]) -> None:
     lines = [f"{r.artifact}: {words.percent(r.accuracy)}" for r in rows.itertuples()]
     budget = run.manifest["spec"].get("budget")
     alt = f"{words.plain(sentence)}. {'; '.join(lines)}; chance {words.percent(rows['chance'].iloc[0])}"
-    ui.chart(artifact_comparison(best, attribute, budget), "artifact_comparison", alt)
     split = str(rows["split"].iloc[0])
+    top = ceiling_row(summary.ceilings(run, ui.read), attribute, split)
+    fig = artifact_comparison(best, attribute, budget, None if top is None else float(top["ceiling"]))
+    ui.chart(fig, "artifact_comparison", alt)
     where = "the test split" if split == TEST_SPLITS[0] else f"split {split}"
     ui.quiet(
         f"{attribute} on {where}, {words.count(rows['n_subjects'].iloc[0])} subjects; bars are 95 % intervals over "
         "subjects, the shaded band is the budget around chance."
     )
+    ui.quiet(ceiling_sentence(top, rows.iloc[0]))
 
 
 def _artifact_sentence(rows: pd.DataFrame) -> tuple[str, ...]:

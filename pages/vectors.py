@@ -5,18 +5,20 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from auditcore import decisions, findings, words
+from auditcore import decisions, findings, summary, words
 from auditcore.figures import tables as html_tables
 from auditcore.figures import tokens as token_figures
 from auditcore.figures import vectors as figures
+from auditcore.findings.ceiling import ceiling_row, ceiling_sentence
 from auditcore.findings.frontier import SEALED, checkpoint_name
 from auditcore.store import Run
-from pages import _live, _notes, _vectors_baselines, _vectors_one
+from pages import _live, _notes, _vectors_attributes, _vectors_baselines, _vectors_layers, _vectors_one
 from pages import _ui as ui
 
 TABLES = ("examples", "probe_metrics", "predictions", "verdicts")
 ATTRIBUTE_KEY, ARTIFACT_KEY, LAYER_KEY, STEP_KEY = "attribute", "artifact", "layer", "step"
 SPLITS = ("bal_test", "bal_val")
+MOST_SEGMENTS = 8  # layers that stand side by side; more are a list
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,10 @@ def _draw(run: Run, metrics: pd.DataFrame, step: int | None = None) -> None:
                 "warning", "The reserved test rows were not evaluated; these numbers come from the selection split."
             )
     st.html(token_figures.style())
+    ceilings = summary.ceilings(run, ui.read)
+    _vectors_attributes.draw(metrics, choice.split, ceilings)
     rows = _attackers(metrics, choice)
-    power_place = _compare(rows, choice, spec)
+    power_place = _compare(rows, choice, spec, ceiling_row(ceilings, choice.attribute, choice.split))
     if (metrics["defence"] != findings.baseline(metrics)).any():
         ui.page_link("defences.py", "What each defence leaves of it, and what it costs", run.id)
     _vectors_baselines.draw(run, choice.attribute, choice.split, findings.baseline(metrics), choice.layer)
@@ -132,8 +136,15 @@ def _choose(metrics: pd.DataFrame, budget: float) -> Choice:
         layer = layers[-1] if layers else "-1"
         if len(layers) > 1:
             best_layer = best.loc[best["artifact"] == artifact, "layer"]
-            layer = _segmented("Layer", layers, str(int(best_layer.iloc[0])) if len(best_layer) else layer, LAYER_KEY)
+            start = str(int(best_layer.iloc[0])) if len(best_layer) else layer
+            layer = (_segmented if len(layers) <= MOST_SEGMENTS else _list)("Layer", layers, start, LAYER_KEY)
     return Choice(str(attribute), artifact, int(layer), split, budget)
+
+
+def _list(label: str, options: list[str], start: str, key: str) -> str:
+    """For choices too many to stand side by side."""
+    chosen = st.selectbox(label, options, index=options.index(start), key=key, bind="query-params", width=120)
+    return str(chosen) if chosen in options else start
 
 
 def _segmented(label: str, options: list[str], start: str, key: str) -> str:
@@ -170,8 +181,12 @@ def _attackers(metrics: pd.DataFrame, choice: Choice) -> pd.DataFrame:
     return rows.sort_values("signed_gap", ascending=False, kind="stable")
 
 
-def _compare(rows: pd.DataFrame, choice: Choice, spec: dict):
-    """Accuracy and gap of every attacker side by side, the numbers below. Returns the place for the power statement."""
+def _compare(rows: pd.DataFrame, choice: Choice, spec: dict, top: dict | None):
+    """Accuracy and gap of every attacker side by side, the numbers below. Returns the place for the power statement.
+
+    top: the line of table `ceilings` for this label, None where nothing is known of how the data was made.
+    """
+    ceiling = None if top is None else float(top["ceiling"])
     several = rows["layer"].nunique() > 2
     shown = rows[rows["layer"] == choice.layer] if several else rows
     ui.section(
@@ -182,7 +197,7 @@ def _compare(rows: pd.DataFrame, choice: Choice, spec: dict):
     with left:
         caption = findings.accuracy_sentence(shown)
         ui.chart_title(_accuracy_title(shown), caption)
-        fig = figures.accuracy_figure(shown, choice.artifact)
+        fig = figures.accuracy_figure(shown, choice.artifact, ceiling)
         ui.chart(fig, "accuracy", f"Accuracy of {len(shown)} attackers. {words.plain(caption)}")
     with right:
         caption = findings.gap_sentence(shown.iloc[0])
@@ -192,6 +207,7 @@ def _compare(rows: pd.DataFrame, choice: Choice, spec: dict):
     missing = figures.not_finite(shown, ["accuracy", "signed_gap"])
     if missing:
         ui.notice("warning", f"{words.counted(missing, 'attacker')} without a finite number not drawn.")
+    ui.quiet(ceiling_sentence(top, rows.iloc[0]))
     place = st.container()
     seeds = len(spec.get("seeds") or [])
     st.html(html_tables.probe_table(shown, choice.budget, seeds))
@@ -202,9 +218,7 @@ def _compare(rows: pd.DataFrame, choice: Choice, spec: dict):
     if made := findings.null_sentence(rows):
         ui.quiet(made)
     ui.download_csv(rows, "probe_metrics.csv", "probe_csv")
-    if several:
-        ui.chart_title("Where in the model it can be read", "95 % intervals; dotted: guessing.")
-        ui.chart(figures.layers_figure(rows, choice.attribute), "layers", "Accuracy over layers")
+    _vectors_layers.draw(rows, choice.artifact, choice.layer, ceiling)
     return place
 
 

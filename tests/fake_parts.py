@@ -53,6 +53,7 @@ class Recipe:
     baselines: tuple[str, ...] = ()  # what the label was read from without any vector
     summaries: int = 0  # rows the model wrote summaries of, with and without directives
     seeds: tuple[int, ...] = (0, 1, 2)
+    ceiling: float | None = None  # of every attribute; None: how the data was made is not known
     width: int = 24
     keep_vectors: bool = True
     warnings: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
     examples["split"] = splits[rng.choice(3, recipe.rows, p=[0.5, 0.15, 0.35])]
     examples["member"] = pd.array([pd.NA] * recipe.rows, dtype="boolean")
     for attribute in recipe.attributes:
-        examples[attribute] = np.array(recipe.classes)[rng.integers(0, len(recipe.classes), recipe.rows)]
+        names = np.array(classes_of(recipe, attribute))
+        examples[attribute] = names[rng.integers(0, len(names), recipe.rows)]
     run.write("examples", examples)
     if recipe.keep_vectors:
         _vectors(run, rng, recipe, examples)
@@ -57,6 +59,8 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
         if recipe.baselines:
             for name, table in fake_baselines(recipe, examples, predictions).items():
                 run.write(name, table)
+        if recipe.ceiling is not None:
+            run.write("ceilings", _ceilings(recipe, metrics))
         if recipe.defences != ("none",):
             run.write("defence_costs", _costs(rng, metrics))
             groups = examples.set_index("example_id")["group"]
@@ -66,6 +70,17 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
             run.write(name, table)
     progress(run, ["vectors", "probes", "null band"], recipe)
     return run
+
+
+def classes_of(recipe: Recipe, attribute: str) -> tuple[str, ...]:
+    """Each attribute has a class fewer than the one before, two at least."""
+    return recipe.classes[: max(2, len(recipe.classes) - recipe.attributes.index(attribute))]
+
+
+def _ceilings(recipe: Recipe, metrics: pd.DataFrame) -> pd.DataFrame:
+    known = ["attribute", "split", "n_eval", "n_subjects", "n_classes"]
+    rows = metrics.drop_duplicates(["attribute", "split"])[known]
+    return rows.assign(ceiling=recipe.ceiling, standard_error=0.01, hits=recipe.ceiling)
 
 
 def _vectors(run: Run, rng: np.random.Generator, recipe: Recipe, examples: pd.DataFrame) -> None:
@@ -145,14 +160,14 @@ def _cells(recipe: Recipe) -> list[tuple[str, str, int, str, str, float]]:
 
 def _predictions(rng: np.random.Generator, recipe: Recipe, examples: pd.DataFrame) -> pd.DataFrame:
     frames = []
-    k = len(recipe.classes)
     evaluated = examples[examples["split"].isin(["bal_val", "bal_test"])]
     for attribute, artifact, layer, defence, probe, gap in _cells(recipe):
-        actual = evaluated[attribute].to_numpy()
+        actual, names = evaluated[attribute].to_numpy(), np.array(classes_of(recipe, attribute))
+        k = len(names)
         right = rng.random(len(evaluated)) < min(0.98, gap * k / (k - 1))  # the others guess
         for seed in recipe.seeds:
             flip = rng.random(len(evaluated)) < 0.03
-            wrong = np.array(recipe.classes)[rng.integers(0, k, len(evaluated))]
+            wrong = names[rng.integers(0, k, len(evaluated))]
             frames.append(
                 pd.DataFrame(
                     {
@@ -177,18 +192,18 @@ def _probe_metrics(
     rng: np.random.Generator, recipe: Recipe, examples: pd.DataFrame, predictions: pd.DataFrame
 ) -> pd.DataFrame:
     rows = []
-    k = len(recipe.classes)
     n_train = int((examples["split"] == "bal_train").sum())
     keys = ["attribute", "artifact", "layer", "defence", "probe", "split"]
     for (attribute, artifact, layer, defence, probe, split), cell in predictions.groupby(keys, sort=False):
-        cell = cell.assign(right=cell["actual"] == cell["predicted"])
+        cell, names = cell.assign(right=cell["actual"] == cell["predicted"]), classes_of(recipe, str(attribute))
+        k = len(names)
         n = cell["example_id"].nunique()
         base = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
         sizes = {"split": split, "n_train": n_train, "n_eval": n, "n_subjects": n, "n_classes": k, "chance": 1 / k}
         per_seed = [(s, float(part["right"].mean())) for s, part in cell.groupby("seed")]
         for seed, accuracy in [(None, float(np.mean([a for _, a in per_seed]))), *per_seed]:
             numbers = _gap_columns(accuracy, k, n, rng, seed is None)
-            sure = {name: round(numbers["confident_share"] * (0.5 + i / k), 6) for i, name in enumerate(recipe.classes)}
+            sure = {name: round(numbers["confident_share"] * (0.5 + i / k), 6) for i, name in enumerate(names)}
             extra = {"confident_precision": 0.93, "confident_by_class": json.dumps(sure), "settings": "{}"}
             share = numbers["confident_share"]
             extra |= {
@@ -220,6 +235,7 @@ def _gap_columns(accuracy: float, k: int, n: int, rng: np.random.Generator, pool
         "confident_share": max(0.0, gap - 0.1),
         "converged": True,
         "verdict": interval_verdict(low, high, 0.025) if pooled else None,
+        "p_over": 0.5 * erfc((gap - 0.025) / error / sqrt(2)) if pooled else None,
     }
 
 

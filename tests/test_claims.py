@@ -20,6 +20,20 @@ def test_vectors_claim_names_label_artifact_layer_template_data_subjects_attacke
     assert "other layers, checkpoints, templates and attributes" in text["not_audited"]
 
 
+def test_of_many_attackers_the_claim_names_the_strongest_of_each_place_and_counts_the_rest(tmp_path):
+    run = vectors_run(tmp_path / "v", rows=300, layers=tuple(range(8)), attributes=("race", "sex"))
+    verdicts = run.read("verdicts")
+    text = claim(run.manifest, verdicts)["audited"]
+    assert text.startswith("Sensitive labels race and sex, read from")
+    assert text.count("90 % interval") == 4  # labels x artifacts
+    best = verdicts[verdicts["attacker"] != "all"].sort_values("value").iloc[-1]
+    assert (
+        f"{best['attribute']} {best['artifact']} layer {best['layer']} {best['attacker']} +{best['value']:.3f}" in text
+    )
+    assert "these are the strongest of 64 attackers, of which are" in text
+    assert "all together" in text
+
+
 def test_membership_claim_names_attacks_rows_and_what_was_not_audited(tmp_path):
     run = membership_run(tmp_path / "m", rows=300)
     run.update(counts={"members": 150, "nonmembers": 147})

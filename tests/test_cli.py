@@ -195,3 +195,14 @@ def test_check_guesses_roles_and_reports(home, spec, capsys) -> None:
     out = capsys.readouterr().out
     assert "60 rows" in out
     assert "text = text" in out
+
+
+def test_of_many_verdicts_a_terminal_shows_the_strongest_of_each_place(home, capsys) -> None:
+    from tests.fake_runs import vectors_run
+
+    run = vectors_run(home / "many", rows=120, layers=tuple(range(12)), attributes=("race", "sex"), seeds=(0,))
+    assert cli.main(["show", str(run.path)]) == 0
+    said = capsys.readouterr().out
+    assert "Of 97 lines the strongest of each label, artifact and defence" in said
+    assert len([line for line in said.splitlines() if "bal_test" in line]) == 5  # labels x artifacts, and all together
+    assert "96 tests (2 labels × 2 vectors × 12 layers × 2 attackers)" in said

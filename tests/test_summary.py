@@ -52,6 +52,24 @@ def test_an_artifact_is_within_budget_only_if_every_probe_is(weaker: str, tmp_pa
     assert sorted(c.verdict for c in found) == sorted(["within budget", weaker])
 
 
+def test_no_label_is_cut_off_the_cards(tmp_path: Path) -> None:
+    artifacts = ("lasttok", "meanpool", "concat", "maxpool", "firsttok", "weighted_mean")
+    run = vectors_run(tmp_path / "v", rows=200, attributes=("a", "b", "c"), artifacts=artifacts, seeds=(0,))
+    cards = summary.cards(run)
+    assert len(cards) == 6
+    assert {card.what[0] for card in cards[:3]} == {"a", "b", "c"}
+
+
+def test_a_terminal_hears_of_labels_layers_and_ceiling(tmp_path: Path) -> None:
+    run = vectors_run(tmp_path / "v", rows=200, attributes=("a", "b"), layers=(0, 1, 2), ceiling=0.8, seeds=(0,))
+    said = [words.plain(s) for s in summary.vector_sentences(run)]
+    assert said[0].startswith("a: ")
+    assert said[1].startswith("24 tests (2 labels × 2 vectors × 3 layers × 2 attackers)")
+    assert [s[:30] for s in said[2:]] == [f"{a}: {s}" [:30] for a in "ab" for s in
+            ("Bayes ceiling of this data: 80", "lasttok tells most at layer")]  # fmt: skip
+    assert summary.vector_sentences(vectors_run(tmp_path / "w", rows=60, stages=1)) == []
+
+
 def test_a_run_without_results_has_no_card_and_no_finding(tmp_path: Path) -> None:
     run = membership_run(tmp_path / "m", rows=60, tokens=8, stages=2, status="failed")
     assert summary.cards(run) == []

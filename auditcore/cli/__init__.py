@@ -11,7 +11,7 @@ from pathlib import Path
 
 from auditcore import decisions, findings, records, store, summary
 from auditcore.cli.rows import add as add_rows
-from auditcore.cli.terminal import say, verdict_table
+from auditcore.cli.terminal import say, short_verdicts, verdict_table
 from auditcore.errors import AuditError, RunError, SpecError
 from auditcore.findings import frontier as frontier_words
 from auditcore.spec import PROBES, AnySpec, dump_spec, load_spec, parse_spec
@@ -150,7 +150,11 @@ def _show_run(run: store.Run) -> None:
     for note in manifest.get("data", {}).get("notes", []):
         say(f"Note: {note}")
     if run.has("verdicts"):
-        say(verdict_table(run.read("verdicts")))
+        verdicts = run.read("verdicts")
+        shown = short_verdicts(verdicts)
+        say(verdict_table(shown))
+        if len(shown) < len(verdicts):
+            say(f"Of {len(verdicts):,} lines the strongest of each label, artifact and defence; export has them all.")
     for sentence in _findings(run):
         say(f"\n{''.join(sentence)}")
     for problem in records.problems(run):
@@ -168,7 +172,7 @@ def _show_run(run: store.Run) -> None:
 
 def _findings(run: store.Run) -> list[Sentence]:
     """What was found, and which rates so few non-members cannot show."""
-    found = [summary.finding(run), *summary.giveaway_sentences(run)]
+    found = [summary.finding(run), *summary.giveaway_sentences(run), *summary.vector_sentences(run)]
     if run.kind == "membership" and run.has("attack_metrics"):
         found += findings.unresolved_notes(run.read("attack_metrics"))
     if (counted := summary.subjects(run)) is not None:

@@ -6,10 +6,21 @@ import pandas as pd
 
 from auditcore.words import harmless
 
+MOST_LINES = 40  # of verdicts
+
 
 def say(text: str, to: TextIO | None = None) -> None:
     """Print at once. Names and classes come from a file: a terminal must not obey what they hold."""
     print(harmless(text), file=to, flush=True)
+
+
+def short_verdicts(verdicts: pd.DataFrame, most: int = MOST_LINES) -> pd.DataFrame:
+    """Lines for a terminal: all, or where they are many the strongest of each place and those over all attackers."""
+    if len(verdicts) <= most:
+        return verdicts
+    ranked = verdicts.sort_values("value", ascending=False, kind="stable", na_position="last")
+    keep = ranked.drop_duplicates(["attribute", "artifact", "defence"]).index
+    return verdicts[verdicts.index.isin(keep) | (verdicts["attacker"] == "all")]
 
 
 def verdict_table(verdicts: pd.DataFrame) -> str:
@@ -23,7 +34,7 @@ def verdict_table(verdicts: pd.DataFrame) -> str:
         {
             "attribute": verdicts["attribute"].fillna(""),
             "measured": verdicts["artifact"].fillna(together),
-            "layer": verdicts["layer"],
+            "layer": [None if pd.isna(v) else str(int(v)) for v in verdicts["layer"]],  # None where lines differ
             "defence": verdicts["defence"] if (verdicts["defence"].fillna("none") != "none").any() else None,
             "attacker": verdicts["attacker"],
             "split": verdicts["split"],
@@ -33,7 +44,7 @@ def verdict_table(verdicts: pd.DataFrame) -> str:
                 for low, high in zip(verdicts["low"].astype(float), verdicts["high"].astype(float), strict=True)
             ],
             "budget": verdicts["budget"],
-            "subjects": verdicts["n_subjects"],
+            "subjects": verdicts["n_subjects"].astype(object),
             "verdict": verdicts["verdict"],
         }
     )

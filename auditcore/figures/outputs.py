@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
 from auditcore.figures.tables import table_html
+from auditcore.findings.ceiling import NAME as CEILING
 from auditcore.findings.outputs import ROUGES, points, share_with_interval
 from auditcore.words import count, escape, interval, known, number, percent, percent_interval, shorten
 
@@ -21,14 +22,16 @@ READERS = {
 }
 
 
-def axis_figure(rows: pd.DataFrame) -> go.Figure:
+def axis_figure(rows: pd.DataFrame, ceiling: float | None = None) -> go.Figure:
     """Draw accuracy with 95 % intervals of everything a label is read from, on one axis, against guessing.
 
-    rows: `findings.outputs.one_axis`. One line per text or vector; its readers differ in colour and sign.
+    rows: `findings.outputs.one_axis`. One line per text or vector; its readers differ in colour and sign. ceiling: what
+    nobody can beat on this data, where that is known.
     """
     chance = float(rows["chance"].iloc[0])
     lines = list(dict.fromkeys(rows["what"]))
-    height = HEAD + FOOT + ROW * len(lines)
+    lift = 0 if ceiling is None else theme.CEILING_LIFT
+    height = HEAD + FOOT + ROW * len(lines) + lift
     fig = Canvas(height)
     places = {what: float(len(lines) - 1 - i) for i, what in enumerate(lines)}
     names = [_two_lines(what) for what in lines]
@@ -36,7 +39,7 @@ def axis_figure(rows: pd.DataFrame) -> go.Figure:
         range=[-0.6, len(lines) - 0.4], showgrid=False, tickvals=list(places.values()), ticktext=names,
         ticklabelstandoff=6,
     )  # fmt: skip
-    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD, "b": FOOT}
+    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD + lift, "b": FOOT}
     fig.add_vline(x=chance, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
     quiet = {"size": 12, "color": theme.QUIET}
     fig.note(f"guessing {percent(chance, 0)}", chance, 1.0, yref="paper", yanchor="bottom", yshift=2, font=quiet)
@@ -72,12 +75,15 @@ def axis_figure(rows: pd.DataFrame) -> go.Figure:
                 end = high if known(high) else accuracy
                 fig.note(percent(accuracy, 0), end, place, xshift=8, yanchor="middle", font={"size": 11})
     ends = rows[["accuracy", "accuracy_low", "accuracy_high"]].astype(float)
-    low, high = float(np.nanmin([ends.min().min(), chance])), float(np.nanmax([ends.max().max(), chance]))
+    low = float(np.nanmin([ends.min().min(), chance]))
+    high = float(np.nanmax([ends.max().max(), chance, chance if ceiling is None else ceiling]))
+    if ceiling is not None:
+        theme.ceiling_line(fig, ceiling, f"{CEILING} {percent(ceiling)}")
     width = max(high - low, 0.05)
     fig.xaxis(
         title="named correctly, mean over classes", tickformat=".0%", range=[low - 0.06 * width, high + 0.2 * width]
     )
-    above = 1 + 26 / (ROW * len(lines))
+    above = 1 + (26 + lift) / (ROW * len(lines))
     legend = {"orientation": "h", "y": above, "yanchor": "bottom", "x": 0, "xanchor": "left"}
     fig.layout.update(showlegend=True, legend=legend)
     return fig.figure()

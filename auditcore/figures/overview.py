@@ -5,6 +5,7 @@ import plotly.graph_objects as go
 
 from auditcore import findings, words
 from auditcore.figures import theme
+from auditcore.findings.ceiling import NAME as CEILING
 
 _CHANCE = {"dash": "dot", "width": 1.5, "color": theme.QUIET}
 
@@ -41,14 +42,20 @@ def membership_comparison(frame: pd.DataFrame) -> go.Figure:
     return fig
 
 
-def artifact_comparison(best: pd.DataFrame, attribute: str, budget: float | None) -> go.Figure:
-    """Points of the strongest probe's accuracy per artifact with 95 % intervals, against chance and the budget band."""
+def artifact_comparison(
+    best: pd.DataFrame, attribute: str, budget: float | None, ceiling: float | None = None
+) -> go.Figure:
+    """Points of the strongest probe's accuracy per artifact with 95 % intervals, against chance and the budget band.
+
+    ceiling: what nobody can beat on this data, where that is known.
+    """
     rows = best[best["attribute"] == attribute].sort_values("accuracy", kind="stable")
     names = [words.escape(words.shorten(a, 20)) for a in rows["artifact"]]
     value, low, high = (rows[c].astype(float) for c in ("accuracy", "accuracy_low", "accuracy_high"))
     low, high = low.fillna(value), high.fillna(value)
     chance = float(rows["chance"].iloc[0])
-    fig = theme.figure(height=84 + 62 * len(rows))
+    lift = 0 if ceiling is None else theme.CEILING_LIFT
+    fig = theme.figure(height=84 + 62 * len(rows) + lift)
     if budget is not None:
         fig.add_vrect(x0=chance - budget, x1=chance + budget, fillcolor=theme.BUDGET_BAND, line_width=0, layer="below")
     fig.add_scatter(
@@ -68,16 +75,20 @@ def artifact_comparison(best: pd.DataFrame, attribute: str, budget: float | None
     theme.note(fig, f"chance {words.percent(chance, 0)}", chance, 1.0, yref="paper", yanchor="bottom", xshift=-2)
     fig.update_yaxes(showgrid=False, type="category", range=[-0.6, len(rows) - 0.4])
     left = max(0.0, min(chance - 0.06, float(low.min()) - 0.04))
-    _share_axis(fig, left, max(chance + 0.15, float(high.max()) + 0.12), "cases told right (lower leaks less)")
+    right = max(chance + 0.15, float(high.max()) + 0.12)
+    if ceiling is not None:
+        theme.ceiling_line(fig, ceiling, f"{CEILING} {words.percent(ceiling)}")
+        right = max(right, ceiling + 0.02)
+    _share_axis(fig, left, right, "cases told right (lower leaks less)", lift)
     return fig
 
 
-def _share_axis(fig: go.Figure, left: float, right: float, title: str) -> None:
+def _share_axis(fig: go.Figure, left: float, right: float, title: str, lift: int = 0) -> None:
     """A percent axis that may reach beyond 100 % to make room for a label, but never says so."""
     step = next(s for s in (0.05, 0.1, 0.2, 0.25) if (min(right, 1.0) - left) / s <= 6)
     ticks = [round(i * step, 4) for i in range(round(1 / step) + 1) if left - 1e-9 <= i * step <= min(right, 1.0)]
     fig.update_xaxes(title=title, tickvals=ticks, tickformat=".0%", range=[left, right])
-    fig.update_layout(margin_t=28, margin_l=0)
+    fig.update_layout(margin_t=28 + lift, margin_l=0)
 
 
 def _interval(value: pd.Series, low: pd.Series, high: pd.Series) -> dict:

@@ -17,6 +17,7 @@ SERIES = (RAISED, LOWERED, ACCENT, OCHRE, VIOLET, QUIET)  # in this order; survi
 BUDGET_BAND = "rgba(18, 138, 128, 0.14)"  # within budget
 NULL_BAND = "rgba(122, 131, 142, 0.20)"  # what permuted labels reach
 HAIRLINE = "rgba(122, 131, 142, 0.28)"
+CEILING_LIFT = 20  # pixels from a plot to the name of its ceiling: the name of guessing stands below
 
 # One hue per verdict, always beside a symbol and words.
 VERDICT_COLOURS = {
@@ -57,6 +58,16 @@ def figure(height: int = 320, **layout: Any) -> go.Figure:
     fig.update_xaxes(**axis, title_standoff=10)
     fig.update_yaxes(**axis, title_standoff=10)
     return fig.update_layout(**layout)
+
+
+def ceiling_line(fig: Any, at: float, text: str) -> None:
+    """Draw what nobody can beat as a line, named above the plot, over the names of other lines. fig: figure or canvas.
+
+    `text` must be escaped.
+    """
+    fig.add_vline(x=at, line={"dash": "dash", "width": 1.5, "color": VIOLET}, layer="below")
+    options = {"yref": "paper", "yanchor": "bottom", "xanchor": "right", "xshift": 6, "yshift": CEILING_LIFT}
+    note(fig, text, at, 1.0, **options, font={"size": 12, "color": VIOLET})
 
 
 def for_paper(fig: go.Figure) -> go.Figure:

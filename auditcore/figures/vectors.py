@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
 from auditcore.figures.projection import Projection
+from auditcore.findings.ceiling import NAME as CEILING
 from auditcore.verdict import SYMBOLS
 from auditcore.words import count, escape, interval, known, number, percent, percent_interval, shorten
 
@@ -29,26 +30,28 @@ def row_names(rows: pd.DataFrame) -> list[str]:
     return [f"<b>{escape(shorten(a, 18))}</b><br>{escape(shorten(p, 16))}{layer}" for a, layer, p in pairs]
 
 
-def _lines(names: list[str], row: int = ROW) -> tuple[Canvas, np.ndarray]:
-    """An empty figure with one named line per entry, the first on top; and the heights of the lines."""
+def _lines(names: list[str], row: int = ROW, more: int = 0) -> tuple[Canvas, np.ndarray]:
+    """An empty figure with one named line per entry, the first on top; and the heights of the lines. more: pixels."""
     y = np.arange(len(names))[::-1].astype(float)
-    fig = Canvas(HEAD + FOOT + row * len(names))
+    fig = Canvas(HEAD + FOOT + row * len(names) + more)
     fig.yaxis(range=[-0.6, len(names) - 0.4], showgrid=False, tickvals=y, ticktext=names, ticklabelstandoff=6)
-    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD, "b": FOOT}
+    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD + more, "b": FOOT}
     return fig, y
 
 
-def accuracy_figure(rows: pd.DataFrame, selected: str | None = None) -> go.Figure:
+def accuracy_figure(rows: pd.DataFrame, selected: str | None = None, ceiling: float | None = None) -> go.Figure:
     """Draw accuracy with its 95 % interval per attacker, against guessing and what permuted labels reach.
 
     rows: seed-averaged rows of `probe_metrics` of one attribute and split, in the order to draw them. The grey block
-    of a line runs from guessing to the 95th percentile of the null band, its tick is the null mean.
+    of a line runs from guessing to the 95th percentile of the null band, its tick is the null mean. ceiling: what
+    nobody can beat on this data, where that is known.
     """
     values = rows[["accuracy", "accuracy_low", "accuracy_high", "chance", "null_mean", "null_p95"]].astype(float)
     chance = float(values["chance"].iloc[0])
-    ends = np.nanmax(values[["accuracy", "accuracy_high"]].to_numpy(), initial=chance)
+    highest = chance if ceiling is None else max(chance, ceiling)
+    ends = np.nanmax(values[["accuracy", "accuracy_high"]].to_numpy(), initial=highest)
     low = np.nanmin(values[["accuracy", "accuracy_low"]].to_numpy(), initial=chance)
-    fig, y = _lines(row_names(rows))
+    fig, y = _lines(row_names(rows), more=0 if ceiling is None else theme.CEILING_LIFT)
     for place, mean, p95 in zip(y, values["null_mean"], values["null_p95"], strict=True):
         if known(p95):
             fig.add_shape(type="rect", x0=min(chance, p95), x1=max(chance, p95), y0=place - 0.17, y1=place + 0.17,
@@ -57,6 +60,8 @@ def accuracy_figure(rows: pd.DataFrame, selected: str | None = None) -> go.Figur
             fig.add_shape(type="line", x0=mean, x1=mean, y0=place - 0.17, y1=place + 0.17,
                           line={"color": theme.QUIET, "width": 1})  # fmt: skip
     _guessing(fig, chance, f"guessing {percent(chance, 0)}")
+    if ceiling is not None:
+        theme.ceiling_line(fig, ceiling, f"{CEILING} {percent(ceiling)}")
     chosen = (rows["artifact"] == selected).to_numpy()
     hue = [theme.ACCENT if s or selected is None else theme.QUIET for s in chosen]
     _segments(fig, values["accuracy_low"], values["accuracy_high"], y, hue, 2)
@@ -114,28 +119,6 @@ def gap_figure(rows: pd.DataFrame, budget: float) -> go.Figure:
         tickformat=".2g",
         range=[low - 0.06 * width, high + 0.42 * width],
     )
-    return fig.figure()
-
-
-def layers_figure(rows: pd.DataFrame, attribute: str) -> go.Figure:
-    """Draw accuracy over layers, one line per artifact and probe. rows: seed-averaged, one attribute and split."""
-    fig = Canvas(320)
-    _guess = float(rows["chance"].iloc[0])
-    for place, ((artifact, probe), some) in enumerate(rows.groupby(["artifact", "probe"], sort=False)):
-        some = some.sort_values("layer")
-        hue = theme.SERIES[place % len(theme.SERIES)]
-        spread = {"type": "data", "array": some["accuracy_high"] - some["accuracy"],
-                  "arrayminus": some["accuracy"] - some["accuracy_low"], "thickness": 1, "width": 3}  # fmt: skip
-        fig.add(
-"scatter",x=some["layer"], y=some["accuracy"], mode="lines+markers", line={"color": hue, "width": 2},
-                        name=f"{escape(artifact)} · {escape(probe)}", error_y=spread,
-                        hovertemplate="layer %{x}: %{y:.1%}<extra>%{fullData.name}</extra>")  # fmt: skip
-    fig.add_hline(y=_guess, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
-    layers = sorted({int(v) for v in rows["layer"]})
-    ticks = {"tickvals": layers} if len(layers) <= 16 else {}
-    fig.xaxis(title="layer (0 = embeddings)", showgrid=False, **ticks)
-    fig.yaxis(title="named correctly", tickformat=".0%")
-    fig.layout.update(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
     return fig.figure()
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from auditcore.errors import ModelError
 from auditcore.jobs import sealed
+from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
 from auditcore.jobs.defences import FIT, needs_fit
@@ -33,6 +34,7 @@ def audit(context: Context) -> None:
     context.fingerprint("checkpoint 0", model=base)
     adapters = _adapters(context)
     bench = Bench(context, rows, base)
+    write_ceilings(context, spec.prompt_template, rows.frame, bench.evaluated)
     for note in bench.notes():
         context.note(note)
     turns = _Turns(context)

@@ -151,4 +151,11 @@ def write_effects(context: Context) -> None:
         return
     examples = run.read("examples", ["example_id", "group"])
     groups = examples.set_index("example_id")["group"]
-    run.write("defence_effects", effects(run.read("predictions"), groups, spec.n_boot, spec.seed))
+    found = []
+    # Place by place: what a sweep predicts may be more than memory holds, and pairs lie in one place.
+    places = run.sql("select distinct attribute, artifact, layer from predictions", tables=["predictions"])
+    for place in places.sort_values(["attribute", "artifact", "layer"]).to_dict("records"):
+        here = [str(place["attribute"]), str(place["artifact"]), int(place["layer"])]
+        some = run.read("predictions", where="attribute = ? and artifact = ? and layer = ?", params=here)
+        found.append(effects(some, groups, spec.n_boot, spec.seed))
+    run.write("defence_effects", pd.concat(found, ignore_index=True))

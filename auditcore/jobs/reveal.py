@@ -18,6 +18,7 @@ from auditcore import decisions, records, store
 from auditcore.errors import DatasetError, ModelError, RunError
 from auditcore.frontier import Declaration
 from auditcore.jobs import sealed
+from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.context import Context
 from auditcore.jobs.defences import protected
 from auditcore.jobs.lock import plain
@@ -42,6 +43,7 @@ def work(context: Context) -> None:
         raise DatasetError(f"{_spec(context).data.path}: has no bal_test rows that can be judged.")
     prints = sealed.row_prints(rows.dataset)
     context.record(test_split=sealed.enter_ledger(run, [prints[i] for i in every]))
+    write_ceilings(context, _spec(context).prompt_template, frame, evaluated)
     model = once(lambda: _open(context, chosen))
     exported, positions = _vectors(context, model, rows, evaluated)
     here = frame.iloc[positions].reset_index(drop=True)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, sealed, together
+from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.checkpoints import Bench, Checkpoint
 from auditcore.jobs.context import Context
 from auditcore.jobs.defences import FIT, needs_fit
@@ -35,6 +36,7 @@ def train(context: Context) -> None:
     rows, train_rows, labels = prepare(context)
     workers = together.meet(spec)
     bench = Bench(context, rows, _base_print(context), _seen_by_all(spec, rows, train_rows))
+    write_ceilings(context, spec.prompt_template, rows.frame, bench.evaluated)
     for note in bench.notes():
         context.note(note)
     loaded: list[Any] = []

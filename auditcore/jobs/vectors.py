@@ -15,14 +15,17 @@ from auditcore import store
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, sealed
 from auditcore.jobs.baselines import compare_baselines, read_baselines
+from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.context import Context
 from auditcore.jobs.defences import FIT, Defended, append, fit_rows, measured, needs_fit, write_effects
+from auditcore.jobs.growing import Growing
 from auditcore.jobs.outputs import write_and_read
 from auditcore.jobs.prompting import directed_rows, directed_vectors
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import VectorsSpec
 
 BAL = ("bal_train", "bal_val", "bal_test")
+PLACE = ("attribute", "artifact", "layer", "defence", "probe")
 PROJECTED = 2000  # test rows drawn in the 2-D projection
 
 
@@ -45,6 +48,8 @@ def audit(context: Context) -> None:
     tokenizer = load_tokenizer(spec.model.source, spec.model.base) if spec.model else None
     rows = load(context, dataset, tokenizer, more_notes=notes)
     _enter_ledger(context, rows)
+    if not context.run.has("ceilings"):
+        write_ceilings(context, spec.prompt_template if spec.model else None, rows.frame, evaluated)
 
     _fingerprint(context)
     if not context.finished("vectors"):
@@ -59,13 +64,17 @@ def audit(context: Context) -> None:
     directed = directed_rows(context, rows, tokenizer)
     made_anew = directed_vectors(context, directed, vectors, _keep)
 
-    for attribute, (artifact, layer), defence in product(spec.data.labels, exported, measured(spec)):
-        where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence}
-        other = made_anew.get((defence, artifact, layer))
-        behind = Defended(context, rows, exported[artifact, layer], evaluated[attribute], where, other)
-        behind.measure_cost()
-        for probe in spec.probes:
-            _probe(context, rows, behind, evaluated[attribute], probe, where)
+    predictions = Growing(context.run, "predictions", PLACE)
+    try:
+        for attribute, (artifact, layer), defence in product(spec.data.labels, exported, measured(spec)):
+            where = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence}
+            other = made_anew.get((defence, artifact, layer))
+            behind = Defended(context, rows, exported[artifact, layer], evaluated[attribute], where, other)
+            behind.measure_cost()
+            for probe in spec.probes:
+                _probe(context, rows, behind, evaluated[attribute], probe, where, predictions)
+    finally:
+        predictions.fold()  # whatever stops the run, what it has found can be read
 
     compare_baselines(context)
     write_and_read(context, rows, directed, references, evaluated[spec.data.labels[0]]["bal_test"])
@@ -281,9 +290,15 @@ def _projection(
 
 
 def _probe(
-    context: Context, rows: Rows, behind: Defended, evaluated: dict[str, np.ndarray], probe: str, where: dict[str, Any]
+    context: Context,
+    rows: Rows,
+    behind: Defended,
+    evaluated: dict[str, np.ndarray],
+    probe: str,
+    where: dict[str, Any],
+    predictions: Growing,
 ) -> None:
-    """Fit and judge one probe on one artifact for one attribute; its rows join the tables at once."""
+    """Fit and judge one probe on one artifact for one attribute; its rows join the tables."""
     from auditcore.leakage.gap import evaluate
 
     spec = context.spec
@@ -311,7 +326,7 @@ def _probe(
         known = context.run.manifest["data"]["notes"]
         context.record(data={"notes": known + [text for text in result.warnings if text not in known]})
         append(context, "probe_metrics", result.metrics, {**where, "probe": probe})
-        append(context, "predictions", result.predictions, {**where, "probe": probe})
+        predictions.add(result.predictions, {**where, "probe": probe})
 
 
 def _verdicts(context: Context) -> None:

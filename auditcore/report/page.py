@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from auditcore import decisions, records, summary, words
+from auditcore.findings import ceiling
 from auditcore.findings import defences as told
-from auditcore.report import checkpoints, tables
+from auditcore.report import checkpoints, tables, vectors
 from auditcore.report.parts import plot as _plot
 from auditcore.report.parts import section as _section
 from auditcore.store import Run
@@ -107,10 +108,12 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
         made += _training(run)
     if run.kind == "vectors" and run.has("probe_metrics"):
         best = summary.strongest_probes(run.read("probe_metrics"))
+        made += vectors.labels(run)
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
         made += [_baselines(a, *held, i) for i, (a, held) in enumerate(summary.baselines(run).items())]
+        made += vectors.depth(run)
         made += [_defences(run, a, table, i) for i, (a, table) in enumerate(summary.defences(run).items())]
-        made += [_texts(a, rows, i) for i, (a, rows) in enumerate(summary.text_axes(run).items()) if len(rows)]
+        made += [_texts(run, a, rows, i) for i, (a, rows) in enumerate(summary.text_axes(run).items()) if len(rows)]
     return made
 
 
@@ -167,11 +170,15 @@ def _artifacts(run: Run, best: pd.DataFrame, attribute: str, number: int) -> tup
     from auditcore.figures.overview import artifact_comparison
 
     rows = best[best["attribute"] == attribute]
-    figure = artifact_comparison(best, attribute, run.manifest["spec"].get("budget"))
+    top = ceiling.ceiling_row(summary.ceilings(run), attribute, str(rows["split"].iloc[0]))
+    figure = artifact_comparison(
+        best, attribute, run.manifest["spec"].get("budget"), None if top is None else top["ceiling"]
+    )
     title = f"How well {words.shorten(attribute, 60)} is read from each vector"
     note = (
         f"Strongest probe per artifact on {rows['split'].iloc[0]}, {words.count(rows['n_subjects'].iloc[0])} subjects; "
-        "bars are 95 % intervals over subjects, conditional on the fitted probes; the band is the budget around chance."
+        "bars are 95 % intervals over subjects, conditional on the fitted probes; "
+        "the band is the budget around chance. " + words.plain(ceiling.ceiling_sentence(top, rows.iloc[0]))
     )
     return _section(title, _plot(figure, f"artifacts-{number}"), note), True
 
@@ -205,7 +212,7 @@ def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tup
     return _section(title, _plot(gaps_figure(rows, budget, marked), f"defences-{number}"), note), True
 
 
-def _texts(attribute: str, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
+def _texts(run: Run, attribute: str, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
     from auditcore.figures.outputs import axis_figure
     from auditcore.findings.outputs import outputs_finding
 
@@ -214,7 +221,8 @@ def _texts(attribute: str, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
         f"{words.plain(outputs_finding(rows, attribute))} 95 % intervals over subjects; texts are cross-validated by "
     )
     note += "subject, vectors read on the reserved test rows."
-    return _section(title, _plot(axis_figure(rows), f"texts-{number}"), note), True
+    top = ceiling.ceiling_of(summary.ceilings(run), attribute)
+    return _section(title, _plot(axis_figure(rows, top), f"texts-{number}"), note), True
 
 
 def _plotly_script() -> str:
@@ -228,7 +236,8 @@ def _verdicts(run: Run) -> str:
         return ""
     rows = []
     for row in run.read("verdicts").to_dict("records"):
-        what = row["artifact"] if isinstance(row["artifact"], str) else "training rows"
+        together = "all artifacts" if row["kind"] == "vectors" else "training rows"
+        what = row["artifact"] if isinstance(row["artifact"], str) else together
         attribute = row["attribute"] if isinstance(row["attribute"], str) else ""
         layer = f", layer {int(row['layer'])}" if words.known(row["layer"]) else ""
         attacker = "all declared attackers" if row["attacker"] == "all" else str(row["attacker"])

@@ -51,6 +51,17 @@ def test_accuracy_figure_draws_the_table_and_the_null_band():
     assert list(fig.layout.yaxis.ticktext)[2].startswith("<b>&lt;i&gt;</b>")
 
 
+def test_the_ceiling_is_a_named_line_on_the_accuracy_picture():
+    rows = attackers()
+    fig = figures.accuracy_figure(rows, "meanpool", 0.73)
+    assert any(s.type == "line" and s.x0 == s.x1 == 0.73 for s in fig.layout.shapes)
+    assert any(a.text.startswith("Bayes ceiling of this data 73.0") for a in fig.layout.annotations)
+    assert fig.layout.xaxis.range[1] > 0.73
+    without = figures.accuracy_figure(rows, "meanpool")
+    assert not any("ceiling" in a.text for a in without.layout.annotations)
+    assert fig.layout.height > without.layout.height  # its name has a line of its own
+
+
 def test_gap_figure_draws_both_intervals_the_budget_and_the_verdict_in_words():
     rows = attackers().head(2)
     fig = figures.gap_figure(rows, 0.025)
@@ -89,13 +100,6 @@ def test_wilson_intervals_of_recalls():
     assert found["high"].iloc[1] == pytest.approx(1.0)
     fig = figures.recall_figure(found, 0.5)
     np.testing.assert_array_equal(markers(fig).x, found["recall"])
-
-
-def test_layers_figure_draws_one_line_per_attacker():
-    rows = pd.concat([attackers().head(2).assign(layer=k) for k in (0, 10, 30)])
-    fig = figures.layers_figure(rows, "race")
-    assert [t.name for t in fig.data] == ["meanpool · mlp", "lasttok · linear"]
-    assert list(fig.data[0].x) == [0, 10, 30]
 
 
 def test_probe_table_escapes_names_and_shows_the_point_rule_apart_from_the_verdict():

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from auditcore import jobs, store
-from auditcore.errors import DatasetError, SpecError
-from auditcore.spec import parse_spec
+from auditcore.errors import DatasetError, RunError, SpecError
+from auditcore.spec import dump_spec, parse_spec
 from tests.job_specs import HOSTILE, make_rows, membership_spec, run_spec, tables_of, vectors_spec
 
 
@@ -143,6 +143,44 @@ def test_a_sweep_over_layers_runs_the_model_once_and_keeps_what_it_has(home, tin
     assert np.abs(one - two).max() > 0.01
     with pytest.raises(SpecError, match="no layer 7"):
         run_spec(vectors_spec(home, tiny_llama, layers=[7], artifacts=["lasttok"]))
+
+
+def test_a_sweep_over_layers_holds_one_batch_in_memory(home, tiny_llama, monkeypatch) -> None:
+    """Every layer x seven artifacts: the model runs once, and what it makes goes to the disk as it comes."""
+    import tracemalloc
+
+    import auditcore.jobs.vectors as audit
+    import auditcore.lm.vectors as exporting
+    from auditcore.spec import ARTIFACTS
+
+    peaks = []
+    original = exporting.extract_vectors
+
+    def traced(lm, encoded, artifacts, layers, *, allocate, **options):
+        def peak(allocate) -> int:
+            tracemalloc.start()
+            found = original(lm, encoded, artifacts, layers, allocate=allocate, **options)
+            peaks.append((tracemalloc.get_traced_memory()[1], sum(array.nbytes for array in found.values())))
+            tracemalloc.stop()
+            return found
+
+        peak(None)  # the same without files: what the test would see if they were not used
+        return peak(allocate)
+
+    monkeypatch.setattr(exporting, "extract_vectors", traced)
+    monkeypatch.setattr(audit, "_probe", lambda *_: None)
+    spec = vectors_spec(home, tiny_llama, layers="all", artifacts=list(ARTIFACTS), max_length=12)
+    frame = pd.concat([pd.read_csv(home / "labels.csv")] * 10, ignore_index=True)
+    frame["prompt"] += [f" {i}" for i in range(len(frame))]
+    frame.to_csv(home / "labels.csv", index=False)
+    run = store.create_run(dump_spec(parse_spec(spec)))
+    with pytest.raises(RunError, match="no table 'probe_metrics'"):  # no probe was fitted
+        jobs.execute(run)
+    (in_memory, size), (on_disk, _) = peaks
+    assert size == 4 * (4 * 8 * 32) * len(run.read("examples"))  # layers x artifacts (concat twice) x width
+    assert in_memory > size
+    assert on_disk < size / 5
+    assert len(list((run.path / "vectors").iterdir())) == 4 * 7
 
 
 def test_vectors_the_user_has_are_audited_without_a_model(home, monkeypatch) -> None:

@@ -143,3 +143,50 @@ def test_baselines_of_a_hostile_run_are_shown_as_written(home: Path) -> None:
     text = html(page(run))
     assert "What a vector adds" in text
     assert "<img" not in text
+
+
+def test_a_sweep_over_layers_has_a_heat_map_that_leads_the_pickers(home: Path) -> None:
+    run = vectors_run(home / "one", rows=300, layers=tuple(range(10)), ceiling=0.73)
+    at = page(run, artifact="lasttok", layer="3")
+    text = html(at)
+    assert "How deep it can be read" in text
+    assert "of 10 layers is picked on the rows that judge it" in text
+    assert "<h2>lasttok, layer 3</h2>" in text
+    assert text.count("df-cell") >= 20  # every number of the picture stands in the table
+    assert at.selectbox(key="layer").value == "3"  # so many layers are a list
+    assert "Bayes ceiling of this data: <b>73.0" in text
+    # A click arrives as the chart's selection; the callback puts it into the pickers before they are drawn.
+    script = (
+        "import streamlit as st\nfrom pages import _vectors_layers as depth\n"
+        "st.session_state['layers'] = {'selection': {'points': [{'customdata': ['meanpool', 7, 'x']}]}}\n"
+        "depth.pick()\nst.text(st.session_state['artifact'] + ' ' + st.session_state['layer'])\n"
+        "st.session_state['layers'] = {'selection': {'points': []}}\ndepth.pick()\n"
+    )
+    picked = AppTest.from_string(script, default_timeout=60).run()
+    assert not picked.exception
+    assert picked.text[0].value == "meanpool 7"
+    at.session_state["artifact"], at.session_state["layer"] = "meanpool", "7"
+    assert "<h2>meanpool, layer 7</h2>" in html(at.run())
+    assert not at.exception
+
+
+def test_one_probe_can_be_followed_through_the_layers(home: Path) -> None:
+    run = vectors_run(home / "one", rows=300, layers=(0, 1, 2, 3))
+    at = page(run, depth="linear")
+    assert "Named correctly, % (linear)" in html(at)
+    assert "the strongest of linear and mlp in each place" in html(page(run))
+
+
+def test_several_labels_make_a_matrix_and_the_correction_is_said(home: Path) -> None:
+    run = vectors_run(home / "one", rows=900, attributes=("race", "sex", "age"), ceiling=0.8)
+    text = html(page(run, attribute="sex"))
+    assert "Every label, every vector" in text
+    for k in (5, 4, 3):
+        assert f"{k} classes, guessing {round(100 / k)}" in text
+    assert "12 tests (3 labels × 2 vectors × 2 attackers)" in text
+    assert "Holm&#x27;s correction" in text
+    assert "names sex correctly" in text
+    one = html(page(vectors_run(home / "two", rows=200)))
+    assert "Every label, every vector" not in one
+    assert "How deep it can be read" not in one
+    assert "Bayes ceiling" not in one

@@ -127,6 +127,19 @@ def test_the_report_tells_what_is_read_from_texts(tmp_path: Path) -> None:
     assert "of 60 summaries hold a meta-term" in text
 
 
+def test_the_report_tells_layers_labels_correction_and_ceiling(tmp_path: Path) -> None:
+    run = vectors_run(tmp_path / "v", rows=300, layers=(0, 1, 2), attributes=("race", "sex"), ceiling=0.8)
+    text = export(run, "html", tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "How deep race can be read" in text
+    assert "How deep sex can be read" in text
+    assert "2 labels in one run" in text
+    assert "24 tests (2 labels × 2 vectors × 3 layers × 2 attackers)" in text
+    assert "Bayes ceiling of this data: 80.0" in text
+    assert text.count("Bayes ceiling of this data 80.0") >= 4  # on both pictures of both labels
+    assert "all artifacts" in text
+    assert "training rows" not in text.split("</script>")[-1]
+
+
 def test_small_classes_are_suppressed_in_the_report(tmp_path: Path) -> None:
     run = vectors_run(tmp_path / "v", rows=60)
     text = export(run, "html", tmp_path / "r.html").read_text()
