@@ -239,7 +239,7 @@ def _hub_folder(name: str, download: bool) -> Path:
     patterns = [f"{pattern}{suffix}" for pattern in patterns for suffix in (*SUFFIXES, ".gz", *LINES)]
     try:
         folder = Path(fetch(repo, repo_type="dataset", allow_patterns=patterns, local_files_only=not download))
-    except Exception as error:  # the client has dozens of causes: not here, offline, unknown name, gated, disk full
+    except (OSError, ValueError, RuntimeError) as error:  # not here, offline, unknown name, gated, disk full, bad name
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         what = f"it could not be fetched ({cause})" if download else "it is not on this machine, and nothing is fetched"
         raise DatasetError(f"{HUB}{name}: {what}. {way_out}") from None

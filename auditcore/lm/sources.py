@@ -224,7 +224,7 @@ def _hub_folder(name: str) -> Path:
         pass
     try:
         folder = Path(snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # the client has dozens of causes: offline, unknown name, gated, disk full
+    except (OSError, ValueError, RuntimeError) as error:  # offline, unknown name, gated, disk full, bad name
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"{name}: no local folder of this name, and it cannot be fetched from the model hub ({cause}). "

@@ -279,3 +279,19 @@ def test_a_table_without_the_corpus_columns_names_them(tmp_path) -> None:
         importers.import_rows(data(tmp_path / "x.csv", "xsum"))
     with pytest.raises(DatasetError, match="title"):
         importers.import_rows(data(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize(
+    "cause", ["HfHubHTTPError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "HFValidationError"]
+)
+def test_whatever_the_hub_client_raises_is_told_as_one_message(cause, monkeypatch) -> None:
+    from huggingface_hub import errors
+
+    kind = getattr(errors, cause)
+
+    def refuse(*_args, **_options):
+        raise kind.__new__(kind)  # as it is, without the response that some of them are made from
+
+    monkeypatch.setattr(corpora, "_snapshot_download", lambda: refuse)
+    with pytest.raises(DatasetError, match=f"(?s)could not be fetched \\({cause}\\)"):
+        importers.import_rows(data("hub:owner/name"), download=True)
