@@ -7,7 +7,7 @@ import streamlit as st
 from auditcore.spec import ARTIFACTS, ATTACKS, DEFENCES, PROBES
 from pages import _options_checkpoints as checkpoint_options
 from pages import _ui as ui
-from pages._widgets import STAY, budget_box, many, numbers, shared, whole
+from pages._widgets import STAY, budget_box, many, numbers, rank_box, seeds_box, shared, whole
 
 
 def choose_options(kind: str, given: bool = False) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def _vectors_options(given: bool) -> dict[str, Any]:
     with st.expander("More options"):
         a, b, c = st.columns(3)
         with a:
-            seeds = st.text_input("Seeds of the probes", "0, 1, 2", key="setup_seeds", **STAY)
+            seeds = seeds_box("setup_seeds")
         with b:
             permutations = whole("Permutations of the null band", 199, 19, "setup_permutations")
         with c:
@@ -55,7 +55,7 @@ def _vectors_options(given: bool) -> dict[str, Any]:
         "n_boot": n_boot,
     }
     chosen |= {"generate": {"rows": written}} if written else {}
-    return {**chosen, "seeds": numbers(seeds), **common}
+    return {**chosen, "seeds": seeds, **common}
 
 
 def _artifacts() -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _finetune_options() -> dict[str, Any]:
         with a:
             steps = whole("At most so many steps (0: no limit)", 0, 0, "setup_steps")
         with b:
-            rank = whole("LoRA rank", 16, 1, "setup_rank")
+            lora = rank_box("setup_rank")
         with c:
             share = st.number_input(
                 "Share held out to choose the best checkpoint", 0.0, 0.5, 0.1, 0.05, key="setup_validation", **STAY
@@ -185,7 +185,7 @@ def _finetune_options() -> dict[str, Any]:
         common = shared(batch=False)
     chosen: dict[str, Any] = {"method": method, "epochs": epochs, "learning_rate": rate, "batch_size": batch}
     if method == "lora":
-        chosen["lora"] = {"r": rank, "alpha": 2 * rank}
+        chosen["lora"] = lora
     return {**chosen, "max_steps": steps or None, "validation": share, **common}
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from auditcore.spec import ADVERSARIES, ARTIFACTS, PROBES
 from pages import _ui as ui
-from pages._widgets import STAY, budget_box, many, numbers, shared, whole
+from pages._widgets import STAY, budget_box, many, rank_box, seeds_box, shared, whole
 
 
 def surfacelora() -> dict[str, Any]:
@@ -38,7 +38,7 @@ def surfacelora() -> dict[str, Any]:
         with a:
             rate = st.text_input("Learning rate", "0.0002", key="setup_rate_surfacelora", **STAY)
         with b:
-            rank = whole("LoRA rank", 16, 1, "setup_surface_rank")
+            lora = rank_box("setup_surface_rank")
         with c:
             batch = whole("Summaries per step", 8, 1, "setup_surface_batch")
         a, b, c = st.columns(3)
@@ -63,7 +63,7 @@ def surfacelora() -> dict[str, Any]:
         "checkpoint_every": every,
         "learning_rate": rate,
         "batch_size": batch,
-        "lora": {"r": rank, "alpha": 2 * rank},
+        "lora": lora,
         "discriminator": {"rows": rows},
         "activation_checkpointing": checkpointing,
         **measured,
@@ -94,9 +94,9 @@ def _measured(targets: list[str]) -> tuple[dict[str, Any], Any]:
     def more() -> dict[str, Any]:
         a, b = st.columns(2)
         with a:
-            seeds = st.text_input("Seeds of the probes", "0, 1, 2", key="setup_checkpoint_seeds", **STAY)
+            seeds = seeds_box("setup_checkpoint_seeds")
         with b:
             members = whole("Members, and as many others, for attack ez (0: not measured)", 0, 0, "setup_members")
-        return {"seeds": numbers(seeds), "membership_rows": members, **shared(batch=False)}
+        return {"seeds": seeds, "membership_rows": members, **shared(batch=False)}
 
     return measured, more

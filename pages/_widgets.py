@@ -49,6 +49,17 @@ def budget_box(key: str) -> float:
     )
 
 
+def seeds_box(key: str) -> list[Any]:
+    """Seeds of the probes."""
+    return numbers(st.text_input("Seeds of the probes", "0, 1, 2", key=key, **STAY))
+
+
+def rank_box(key: str) -> dict[str, int]:
+    """Shape of an adapter: its rank, and alpha at twice that."""
+    rank = whole("LoRA rank", 16, 1, key)
+    return {"r": rank, "alpha": 2 * rank}
+
+
 def whole(label: str, value: int, least: int, key: str) -> int:
     """A whole number of at least `least`."""
     return int(st.number_input(label, min_value=least, value=value, step=1, key=key, **STAY))
