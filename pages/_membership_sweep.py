@@ -35,6 +35,8 @@ def draw(run: Run) -> None:
     with spot:
         ui.head("Remembered rows, by fine-tuning method", findings.matched_finding(matched, attack, rate))
         ui.run_warnings(run)
+    if run.has("blind"):
+        ui.quiet(findings.blind_sentence(ui.read(run, "blind")))
     rows = findings.at_rate(sweep, attack, rate)
     left, right = st.columns(2, gap="medium")
     with left:

@@ -208,3 +208,10 @@ def test_a_rate_at_which_nobody_may_be_called_a_member_judges_rows_all_the_same(
     assert findings.called(np.nan, threshold) is None
     assert findings.threshold_at(pd.DataFrame([{**point, "value": np.nan}]), "ez", 0.01) is None
     assert findings.threshold_at(pd.DataFrame([{**point, "threshold": 2.5}]), "ez", 0.01) == 2.5
+
+
+def test_words_alone_are_told_with_their_interval_or_as_not_measured():
+    line = {"metric": "auc", "value": 0.512, "low": 0.47, "high": 0.55}
+    told = plain(findings.blind_sentence(pd.DataFrame([line])))
+    assert "AUC 0.512 (95 % interval 0.470 to 0.550)" in told
+    assert "not measured" in plain(findings.blind_sentence(pd.DataFrame([{**line, "value": np.nan}])))

@@ -175,6 +175,8 @@ def _findings(run: store.Run) -> list[Sentence]:
     found = [summary.finding(run), *summary.giveaway_sentences(run), *summary.vector_sentences(run)]
     if run.kind == "membership" and run.has("attack_metrics"):
         found += findings.unresolved_notes(run.read("attack_metrics"))
+    if run.has("blind"):
+        found.append(findings.blind_sentence(run.read("blind")))
     if (counted := summary.subjects(run)) is not None:
         found.append(findings.subjects_finding(*counted))
     found += summary.checkpoint_sentences(run)

@@ -13,6 +13,7 @@ from auditcore.findings.compare import comparison_finding, settings_finding
 from auditcore.findings.costs import attack_costs
 from auditcore.findings.groups import Subjects, shared_subjects, subjects, subjects_finding
 from auditcore.findings.membership import (
+    blind_sentence,
     excess_sentence,
     finest_fpr,
     membership_finding,
@@ -57,6 +58,7 @@ __all__ = [
     "attack_costs",
     "attack_name",
     "baseline",
+    "blind_sentence",
     "called",
     "checkpoints_finding",
     "claim",

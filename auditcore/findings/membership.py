@@ -7,7 +7,7 @@ import pandas as pd
 
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, share, short
 from auditcore.verdict import MEANINGS
-from auditcore.words import Strong, count, counted, interval, known, listed, percent_interval, signed
+from auditcore.words import Strong, count, counted, interval, known, listed, number, percent_interval, signed
 
 
 def points(metrics: pd.DataFrame, target_fpr: float) -> pd.DataFrame:
@@ -108,6 +108,16 @@ def unresolved_notes(metrics: pd.DataFrame) -> list[list[str]]:
             rate = f"A false-accusation rate of {alarms(float(fpr))} cannot be shown "  # type: ignore[arg-type]
             notes.append([rate, f"with {counted(others, 'non-member')}: ", needed, "."])
     return notes
+
+
+def blind_sentence(blind: pd.DataFrame) -> list[str]:
+    """What the words alone tell of membership. blind: table `blind`."""
+    auc = blind[(blind["metric"] == "auc") & blind["value"].notna()].to_dict("records")
+    if not auc:
+        return ["Whether the words alone tell members from others was not measured: so few subjects cannot show it."]
+    between = f" (95 % interval {interval(auc[0]['low'], auc[0]['high'])})" if known(auc[0]["low"]) else ""
+    told = Strong(f"AUC {number(auc[0]['value'])}")
+    return ["Words alone, without asking a model, tell members from others with ", told, f"{between}; guessing is 0.5."]
 
 
 def roc_sentence(metrics: pd.DataFrame, drawn: int, realisable: int) -> list[str]:

@@ -22,6 +22,8 @@ def sections(run: Run) -> list[str]:
         made.append(attacks(metrics, findings.no_difference(run.manifest)))
         made.append(costs(findings.attack_costs(run.manifest["spec"])))
         made.append(subjects(run))
+    elif run.has("blind"):  # a sweep: its attacks stand beside its figures
+        made.append(attacks(run.read("blind")))
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
         made += [baselines(a, *held) for a, held in summary.baselines(run).items()]

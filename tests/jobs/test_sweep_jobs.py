@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from auditcore import jobs, store
+from auditcore import cli, jobs, store
 from auditcore.errors import SpecError
 from auditcore.jobs.plan import plan_here
+from auditcore.report.page import html_report
 from auditcore.spec import dump_spec, parse_spec
 from tests.job_specs import HOSTILE, make_rows, membership_spec, run_spec, tables_of
 
@@ -34,7 +35,7 @@ def sweep_spec(folder, base, **changes) -> dict:
     }
 
 
-def test_every_checkpoint_of_every_variant_is_measured(home, pair) -> None:
+def test_every_checkpoint_of_every_variant_is_measured(home, pair, capsys) -> None:
     run = run_spec(sweep_spec(home, pair[1]))
     sweep = run.read("sweep")
     one = sweep[(sweep["attack"] == "ez") & (sweep["metric"] == "auc")]
@@ -55,6 +56,9 @@ def test_every_checkpoint_of_every_variant_is_measured(home, pair) -> None:
     assert set(matched["attack"]) == {"ez", "loss"}
     assert "Not audited" in run.manifest["claim"]["not_audited"]
     assert run.read("blind")["attack"].eq("bow").all()
+    cli.main(["show", str(run.path)])
+    assert "Words alone, without asking a model, tell members from others with AUC" in capsys.readouterr().out
+    assert "words alone" in html_report(run)
 
 
 def test_words_that_give_membership_away_are_a_warning_of_a_sweep_too(home, pair) -> None:
