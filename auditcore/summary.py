@@ -11,7 +11,7 @@ import pandas as pd
 from auditcore import decisions, findings, records, votes, words
 from auditcore import verdict as rule
 from auditcore.decisions import Frontier
-from auditcore.findings import attributes, ceiling, layers, outputs
+from auditcore.findings import attributes, ceiling, curve, layers, outputs
 from auditcore.findings import baselines as held
 from auditcore.findings import defences as told
 from auditcore.findings import frontier as say
@@ -324,6 +324,21 @@ def baselines(run: Run, read: Read = read_table) -> dict[str, tuple[pd.DataFrame
 def baseline_findings(run: Run, read: Read = read_table) -> list[Sentence]:
     """One sentence per attribute on what a vector adds to what its recipient holds anyway."""
     return [held.baselines_finding(one, moved, a) for a, (one, moved) in baselines(run, read).items()]
+
+
+def curves(run: Run, read: Read = read_table) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Attribute -> rows of `sample_curve` and `sample_extrapolation`; {} where no curve was measured."""
+    if not run.has("sample_curve") or not run.has("sample_extrapolation"):
+        return {}
+    points, more = read(run, "sample_curve"), read(run, "sample_extrapolation")
+    attributes = [str(a) for a in points["attribute"].unique()]
+    return {a: (curve.of_attribute(points, a), curve.of_attribute(more, a)) for a in attributes}
+
+
+def curve_findings(run: Run, read: Read = read_table) -> list[Sentence]:
+    """One sentence per attribute on what more training rows would give an attacker."""
+    budget = float(run.manifest["spec"].get("budget", 0))
+    return [curve.curve_finding(p, more, curve.leading(p), budget) for p, more in curves(run, read).values()]
 
 
 def subjects(run: Run) -> tuple[findings.Subjects, str, float] | None:

@@ -42,6 +42,13 @@ def _vectors_options(given: bool) -> dict[str, Any]:
             permutations = whole("Permutations of the null band", 199, 19, "setup_permutations")
         with c:
             n_boot = whole("Bootstrap resamples", 2000, 100, "setup_boot")
+        curve = st.toggle(
+            "Measure accuracy against training rows",
+            key="setup_curve",
+            help="Probes fitted on 1/16 to 1/2 of the training rows too, five draws each, and an extrapolation to "
+            "10 times the rows where the curve determines one. The plan says what it costs.",
+            **STAY,
+        )
         written = 0 if given else whole("Summaries to write and read (0: none)", 0, 0, "setup_generate")
         if "last_k_mean" in exported.get("artifacts", []):
             exported["last_k"] = whole("Tokens in last_k_mean", 8, 1, "setup_last_k")
@@ -55,6 +62,7 @@ def _vectors_options(given: bool) -> dict[str, Any]:
         "n_boot": n_boot,
     }
     chosen |= {"generate": {"rows": written}} if written else {}
+    chosen |= {"curve": {}} if curve else {}
     return {**chosen, "seeds": seeds, **common}
 
 

@@ -35,7 +35,7 @@ def draw(
     where = f"{artifact}, layer {layer}" if spec.get("model") or spec.get("checkpoints") else artifact
     ui.section(
         where,
-        f"{meaning[:1].upper()}{meaning[1:]}. Shown: the {best['probe']} probe, the stronger.",
+        f"{meaning[:1].upper()}{meaning[1:]}{'. ' if meaning else ''}Shown: the {best['probe']} probe, the stronger.",
     )
     if run.has("predictions"):
         key: tuple = (attribute, artifact, layer, str(best["probe"]), split, str(best["defence"]))

@@ -12,7 +12,15 @@ from auditcore.figures import vectors as figures
 from auditcore.findings.ceiling import ceiling_row, ceiling_sentence
 from auditcore.findings.frontier import SEALED, checkpoint_name
 from auditcore.store import Run
-from pages import _live, _notes, _vectors_attributes, _vectors_baselines, _vectors_layers, _vectors_one
+from pages import (
+    _live,
+    _notes,
+    _vectors_attributes,
+    _vectors_baselines,
+    _vectors_curve,
+    _vectors_layers,
+    _vectors_one,
+)
 from pages import _ui as ui
 
 TABLES = ("examples", "probe_metrics", "predictions", "verdicts")
@@ -98,6 +106,7 @@ def _draw(run: Run, metrics: pd.DataFrame, step: int | None = None) -> None:
     if (metrics["defence"] != findings.baseline(metrics)).any():
         ui.page_link("defences.py", "What each defence leaves of it, and what it costs", run.id)
     _vectors_baselines.draw(run, choice.attribute, choice.split, findings.baseline(metrics), choice.layer)
+    _vectors_curve.draw(run, choice.attribute, choice.artifact, choice.budget)
     _vectors_one.draw(run, rows, choice.attribute, choice.artifact, choice.layer, choice.split, step)
     _notes.draw(run)
     with power_place:

@@ -51,6 +51,7 @@ class Recipe:
     probes: tuple[str, ...] = ("linear", "mlp")
     defences: tuple[str, ...] = ("none",)
     baselines: tuple[str, ...] = ()  # what the label was read from without any vector
+    curve: str = ""  # how the sample-size curve ends: extrapolated, or why it is not
     summaries: int = 0  # rows the model wrote summaries of, with and without directives
     seeds: tuple[int, ...] = (0, 1, 2)
     ceiling: float | None = None  # of every attribute; None: how the data was made is not known

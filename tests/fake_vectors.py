@@ -38,6 +38,7 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
         "defences": list(dict.fromkeys(d.split(":")[0] for d in recipe.defences)),
         "seeds": list(recipe.seeds),
         "store_text": recipe.store_text,
+        "curve": {} if recipe.curve else None,
     }
     run = start_run(out, spec, recipe)
     examples = example_table(rng, recipe)
@@ -56,6 +57,10 @@ def vectors_run(out: Path, recipe: Recipe | None = None, **changes: Any) -> Run:
         run.write("predictions", predictions)
         run.write("probe_metrics", metrics)
         run.write("verdicts", _vector_verdicts(metrics))
+        if recipe.curve:
+            points, more = fake_curve(metrics, recipe)
+            run.write("sample_curve", points)
+            run.write("sample_extrapolation", more)
         if recipe.baselines:
             for name, table in fake_baselines(recipe, examples, predictions).items():
                 run.write(name, table)
@@ -94,6 +99,28 @@ def _vectors(run: Run, rng: np.random.Generator, recipe: Recipe, examples: pd.Da
             noise = rng.normal(0, 1, (recipe.rows, recipe.width))
             values = (centres[label] + noise).astype(np.float32)
             save_file({"vectors": values}, run.path / "vectors" / f"{artifact}-layer{layer}.safetensors")
+
+
+def fake_curve(metrics: pd.DataFrame, recipe: Recipe) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Each probe with fewer rows, and ten times the rows."""
+    whole = metrics[metrics["seed"].isna() & (metrics["split"] == "bal_test") & (metrics["defence"] == "none")]
+    whole = whole[whole["layer"] == whole["layer"].max()]
+    lines, beyond = [], []
+    for row in whole.to_dict("records"):
+        names = {k: row[k] for k in ("attribute", "artifact", "layer", "probe", "split", "chance")}
+        sizes = {k: row[k] for k in ("n_eval", "n_subjects", "n_classes")}
+        for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0):
+            value = row["chance"] + (row["accuracy"] - row["chance"]) * share**0.3
+            spread = {"accuracy": value, "accuracy_low": value - 0.03, "accuracy_high": value + 0.03}
+            fitted = {"share": share, "n_train": 1600 * share, "n_subjects_train": 1600 * share, "draws": 5}
+            lines.append({**names, **sizes, **fitted, **spread, "draw_deviation": 0.01})
+        for times in (1.0, 3.0, 10.0):
+            value = float("nan") if recipe.curve != "extrapolated" else row["accuracy"] + 0.02 * np.log10(times)
+            ends = {"low": value - 0.02 * times**0.3, "high": value + 0.02 * times**0.3}
+            why = "" if recipe.curve == "extrapolated" else recipe.curve
+            told = {"predicted": 0.61, "measured": 0.62, "settings": "{}", "refused": why}
+            beyond.append({**names, "times": times, "n_train": 1600 * times, "accuracy": value, **ends, **told})
+    return pd.DataFrame(lines), pd.DataFrame(beyond)
 
 
 def fake_baselines(recipe: Recipe, examples: pd.DataFrame, predictions: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -180,7 +180,8 @@ def _findings(run: store.Run) -> list[Sentence]:
     if (counted := summary.subjects(run)) is not None:
         found.append(findings.subjects_finding(*counted))
     found += summary.checkpoint_sentences(run)
-    found += summary.baseline_findings(run) + summary.defence_findings(run) + summary.text_findings(run)
+    found += summary.baseline_findings(run) + summary.curve_findings(run)
+    found += summary.defence_findings(run) + summary.text_findings(run)
     return [sentence for sentence in found if sentence]
 
 

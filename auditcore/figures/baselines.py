@@ -59,7 +59,7 @@ def differences_figure(rows: pd.DataFrame) -> go.Figure:
             hovertemplate="%{customdata[0]}<br>%{x:+.1f} points<br>95 % interval %{customdata[1]}<br>"
             "%{customdata[2]} subjects<extra></extra>",
         )
-    fig.xaxis(title="points of accuracy that the vector tells more (right) or less (left)")
+    fig.xaxis(title="points of accuracy over the baseline")
     above = 1 + 8 / (step * len(lines))
     legend = {"orientation": "h", "y": above, "yanchor": "bottom", "x": 0, "xanchor": "left"}
     fig.layout.update(showlegend=True, legend=legend)

@@ -114,7 +114,7 @@ def plan_here(spec: AnySpec) -> Plan:
         return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
     from auditcore.jobs.defences import measured
-    from auditcore.jobs.probe_cost import baseline_seconds, probe_seconds
+    from auditcore.jobs.probe_cost import baseline_seconds, curve_seconds, probe_seconds
     from auditcore.jobs.prompting import directives
 
     audited, power, extra = _vectors_power(spec, dataset)
@@ -136,6 +136,7 @@ def plan_here(spec: AnySpec) -> Plan:
     characters = int(share_fitted * sum(len(text) for texts in dataset.fields.values() for text in texts))
     for one in power:
         seconds += baseline_seconds(spec, characters, audited // 2, one["n_classes"])
+        seconds += len(spec.artifacts) * curve_seconds(spec, audited // 2, width, one["n_classes"], speed)
         seconds += fits * probe_seconds(spec, spec.probes, audited // 2, width, one["n_classes"], speed)
     size = 4 * width * audited * prompts * (exported + layers * ("concat" in spec.artifacts))  # concat is twice as wide
     if spec.generate is not None:

@@ -21,6 +21,14 @@ def probe_seconds(spec: VectorsSpec, probes: Sequence[str], n: int, width: int, 
     return sum(cost[probe](spec, n, width, classes, flops) for probe in probes)
 
 
+def curve_seconds(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:
+    """Seconds for the sample-size curves of one artifact and attribute; 0 where none is asked for."""
+    if spec.curve is None:
+        return 0.0
+    fits = spec.model_copy(update={"seeds": list(range(spec.curve.draws)), "permutations": 0})
+    return sum(probe_seconds(fits, spec.probes, int(n * share), width, classes, flops) for share in spec.curve.shares)
+
+
 def baseline_seconds(spec: VectorsSpec, characters: int, n: int, classes: int) -> float:
     """Seconds for the baselines of one attribute. characters: of all training texts together; n: training rows."""
     cost = {"text": 1.0 + 2e-6 * characters * classes, "metadata": 1.0 + 1e-4 * n * classes}

@@ -17,6 +17,7 @@ from auditcore.jobs import cache, sealed
 from auditcore.jobs.baselines import compare_baselines, read_baselines
 from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.context import Context
+from auditcore.jobs.curve import sample_curves
 from auditcore.jobs.defences import FIT, Defended, append, fit_rows, measured, needs_fit, write_effects
 from auditcore.jobs.growing import Growing
 from auditcore.jobs.outputs import write_and_read
@@ -77,6 +78,7 @@ def audit(context: Context) -> None:
         predictions.fold()  # whatever stops the run, what it has found can be read
 
     compare_baselines(context)
+    sample_curves(context, rows, exported, evaluated)
     write_and_read(context, rows, directed, references, evaluated[spec.data.labels[0]]["bal_test"])
     if not context.finished("verdicts"):
         with context.stage("verdicts"):

@@ -134,7 +134,8 @@ def differences(
     read = predictions.assign(right_baseline=(predictions["actual"] == predictions["predicted"]).astype(np.float64))
     lines: list[tuple[Any, ...]] = []
     where: list[Any] = ["attribute", "artifact", "layer", "defence", "probe", "split"]
-    held = {place: part.set_index("example_id") for place, part in read.groupby(["attribute", "split", "baseline"])}
+    keys = ["attribute", "split", "baseline"]
+    held = {place: part.set_index("example_id") for place, part in read.groupby(keys, sort=False)}
     for place, part in judged.groupby(where, sort=False):
         mine = part.set_index("example_id")["right"]
         for (attribute, split, name), baseline in held.items():

@@ -112,6 +112,7 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
         made += [_baselines(a, *held, i) for i, (a, held) in enumerate(summary.baselines(run).items())]
         made += vectors.depth(run)
+        made += [_curve(run, a, *found, i) for i, (a, found) in enumerate(summary.curves(run).items())]
         made += [_defences(run, a, table, i) for i, (a, table) in enumerate(summary.defences(run).items())]
         made += [_texts(run, a, rows, i) for i, (a, rows) in enumerate(summary.text_axes(run).items()) if len(rows)]
     return made
@@ -193,6 +194,19 @@ def _baselines(attribute: str, metrics: pd.DataFrame, rows: pd.DataFrame, number
     title = f"What each vector adds to what its recipient already holds of {words.shorten(attribute, 60)}"
     note = f"{words.plain(baselines_finding(metrics, rows, attribute))} Strongest probe and layer of each. {RULE}"
     return _section(title, _plot(differences_figure(leading(rows)), f"baselines-{number}"), note), True
+
+
+def _curve(run: Run, attribute: str, points: pd.DataFrame, more: pd.DataFrame, number: int) -> tuple[str, bool]:
+    """The artifact that tells most; figure and table."""
+    from auditcore.figures.curve import curve_figure
+    from auditcore.findings.curve import RULE, curve_finding, leading
+
+    artifact = leading(points)
+    mine, beyond = points[points["artifact"] == artifact], more[more["artifact"] == artifact]
+    told = words.plain(curve_finding(points, more, artifact, float(run.manifest["spec"]["budget"])))
+    title = f"{words.shorten(attribute, 60)}: an attacker with fewer rows, and with more"
+    body = _plot(curve_figure(mine, beyond), f"curve-{number}")
+    return _section(title, body, f"{told} {RULE}"), True
 
 
 def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tuple[str, bool]:

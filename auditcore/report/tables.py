@@ -27,6 +27,7 @@ def sections(run: Run) -> list[str]:
     if run.has("probe_metrics"):
         made.append(probes(run.read("probe_metrics")))
         made += [baselines(a, *held) for a, held in summary.baselines(run).items()]
+        made += [curve(a, *found) for a, found in summary.curves(run).items()]
         made += [defences(a, table) for a, table in summary.defences(run).items()]
         if run.has("generation_metrics"):
             made.append(summaries(run.read("generation_metrics")))
@@ -135,6 +136,24 @@ def baselines(attribute: str, metrics: pd.DataFrame, moved: pd.DataFrame) -> str
     heads = [f"over {held_anyway.baseline_name(name)}, points (95 % interval)" for name in names]
     title = f"What vectors add to what is held anyway of {words.shorten(attribute, 60)}"
     return _table(title, ("read from", "by", "accuracy", *heads, "subjects"), rows, held_anyway.RULE)
+
+
+def curve(attribute: str, points: pd.DataFrame, more: pd.DataFrame) -> str:
+    """One line per artifact, probe and size; then what is extrapolated, or why it is not."""
+    rows = []
+    for (artifact, probe), part in points.groupby(["artifact", "probe"], sort=False):
+        for row in part.to_dict("records"):
+            spread = words.percent_interval(row["accuracy_low"], row["accuracy_high"])
+            cells = [words.count(row["n_train"]), f"{words.percent(row['accuracy'])} ({spread})", "measured"]
+            rows.append(_row([artifact, probe], cells))
+        beyond = more[(more["artifact"] == artifact) & (more["probe"] == probe)].sort_values("times")
+        last = beyond.iloc[-1].to_dict()
+        spread = words.percent_interval(last["low"], last["high"])
+        value = f"{words.percent(last['accuracy'])} ({spread})" if words.known(last["accuracy"]) else words.NONE
+        how = f"not extrapolated: {last['refused']}" if last["refused"] else "extrapolated, 95 % band"
+        rows.append(_row([artifact, probe], [words.count(last["n_train"]), value, how]))
+    head = ("artifact", "probe", "training rows", "accuracy (95 % interval)", "how")
+    return _table(f"{words.shorten(attribute, 60)}: accuracy against training rows", head, rows)
 
 
 def defences(attribute: str, table: pd.DataFrame) -> str:

@@ -45,7 +45,7 @@ from auditcore.spec.names import (
 from auditcore.spec.parts import ModelSpec, parse_template
 from auditcore.spec.recipes import LoraSpec, RecipeSpec, SurfaceShape
 from auditcore.spec.training import FinetuneSpec, SweepSpec, VariantSpec
-from auditcore.spec.vectors import GenerateSpec, VectorFile, VectorsSpec
+from auditcore.spec.vectors import CurveSpec, GenerateSpec, VectorFile, VectorsSpec
 
 __all__ = [
     "ADVERSARIES",
@@ -72,6 +72,7 @@ __all__ = [
     "CheckpointFolder",
     "ClinicalSpec",
     "CorpusSpec",
+    "CurveSpec",
     "DataSpec",
     "DefenceSpec",
     "DiscriminatorSpec",

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from auditcore.spec.audit import Audit
 from auditcore.spec.exported import Artifacts, Defences, DefenceSpec, Probes
-from auditcore.spec.names import BASELINES
+from auditcore.spec.names import BASELINES, Fraction
 from auditcore.spec.parts import ModelSpec, Part, known_names
 
 
@@ -24,6 +24,21 @@ class GenerateSpec(Part):
     rows: int = Field(default=200, ge=20)  # at most; whole subjects, the first label's classes equally frequent
     max_new_tokens: int = Field(default=96, ge=1)
     embed: bool = True  # read vectors of the texts too, made by the audited model
+
+
+class CurveSpec(Part):
+    """Accuracy against training rows: probes on nested subsamples of bal_train, and what more rows might give."""
+
+    shares: list[Fraction] = Field(default_factory=lambda: [1 / 16, 1 / 8, 1 / 4, 1 / 2], min_length=1)
+    draws: int = Field(default=5, ge=2)  # subsamples of each size
+    times: float = Field(default=10.0, gt=1)  # as many rows as there are: an extrapolation
+
+    @field_validator("shares")
+    @classmethod
+    def _shares(cls, value: list[float]) -> list[float]:
+        if len(set(value)) != len(value):
+            raise ValueError(f"a share stands twice in {value}")
+        return sorted(value)
 
 
 class VectorsSpec(Audit):
@@ -43,6 +58,7 @@ class VectorsSpec(Audit):
     directives: dict[str, str] | None = None  # of the defence `prompt`: name -> text; None: the three shipped ones
     meta_terms: list[str] | None = None  # words of directives that no summary should hold; None: the list shipped
     generate: GenerateSpec | None = None
+    curve: CurveSpec | None = None  # of the deepest layer of each artifact, as exported; costs another round of fits
     seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     budget: float = Field(default=0.025, gt=0, lt=1)
     permutations: int = Field(default=199, ge=19)

@@ -190,3 +190,27 @@ def test_several_labels_make_a_matrix_and_the_correction_is_said(home: Path) -> 
     assert "Every label, every vector" not in one
     assert "How deep it can be read" not in one
     assert "Bayes ceiling" not in one
+
+
+def test_an_attacker_with_more_rows_is_named_an_extrapolation(home: Path) -> None:
+    text = html(page(vectors_run(home / "one", rows=300, curve="extrapolated"), artifact="lasttok"))
+    assert "An attacker with more rows" in text
+    assert "lasttok read by" in text
+    assert "10 times the rows" in text
+    assert "an extrapolation, not a measurement" in text
+    assert "Fitted without all rows the law foretold" in text
+    assert "100 of them" in text
+
+
+def test_a_curve_that_determines_nothing_is_refused_in_words(home: Path) -> None:
+    text = html(page(vectors_run(home / "one", rows=300, curve="nothing is <read> yet")))
+    assert "Not extrapolated to 10 times the rows" in text
+    assert "nothing is &lt;read&gt; yet" in text
+    assert "not a measurement" not in text
+
+
+def test_a_curve_still_to_come_is_said_and_one_not_asked_for_is_not(home: Path) -> None:
+    run = vectors_run(home / "one", rows=200, status="queued", curve="extrapolated")
+    (run.path / "sample_curve.parquet").unlink()
+    assert "sample-size curve is measured after the probes" in html(page(run))
+    assert "An attacker with more rows" not in html(page(vectors_run(home / "two", rows=200)))
