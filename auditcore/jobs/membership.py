@@ -36,17 +36,17 @@ def audit(context: Context) -> None:
     member = without_duplicates(context, rows, _usable_members(context, rows), spec.on_duplicates)
 
     needed = evidence.needs(spec.attacks)
-    if "shadows" in needed:
-        shadows.usable_rows(spec, rows, member)  # said before any work when they are too few
     member, chosen = references.leave_out(context, rows, member)
     if "self_prompt" in needed or spec.reference.kind == "distillation":
-        self_prompt.ask(spec, models)  # likewise when there is no prompt, or no room behind it
+        self_prompt.ask(spec, models)  # said before any work when there is no prompt, or no room behind it
     prefix: list[int] = []
     if "prefixed" in needed:
         prefix = evidence.choose_prefix(spec, member, rows.frame["group"], rows.encoded.lengths)
         member, others = references.without_subjects(rows.frame["group"], member, np.array(prefix))
         what = f"{len(prefix)} non-members are the prefix of the attack recall and left out of every metric"
         context.note(f"{what}{references.and_others(others)}.")
+    if "shadows" in needed:
+        shadows.usable_rows(spec, rows, member)  # likewise when too few are left
     references.prepare(context, rows, models, chosen)
     passes = evidence.plan(spec, dataset, rows.encoded, tokenizer, needed, prefix)
 

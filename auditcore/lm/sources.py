@@ -14,6 +14,8 @@ from auditcore.errors import ModelError, did_you_mean
 from auditcore.spec import SHORT_NAMES
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+# Adapters that leave every weight as it is. Measured without its vectors such a model would look like its base.
+IN_FRONT = ("PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "CPT", "CARTRIDGE")
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -193,7 +195,13 @@ def _resolve_adapter(text: str, path: Path, base: str | Path | None) -> Source:
         if pickled:
             raise ModelError(f"{path}: the adapter is pickled ({', '.join(pickled[:3])}). {_HOW_TO_CONVERT}")
         raise ModelError(f"{path}: adapter_config.json but no adapter_model.safetensors.")
-    named = read_json(path / "adapter_config.json").get("base_model_name_or_path")
+    config = read_json(path / "adapter_config.json")
+    if config.get("peft_type") in IN_FRONT:
+        raise ModelError(
+            f"{path}: an adapter of type {config['peft_type']} puts learnt vectors in front of every row, which an "
+            "audit of the model's own weights would pass by; audit adapters that change weights (LoRA, IA3, OFT ...)."
+        )
+    named = config.get("base_model_name_or_path")
     wanted = base if base is not None else named
     if not wanted:
         raise ModelError(f"{path}: adapter_config.json names no base model; give it as model.base.")

@@ -119,6 +119,21 @@ def test_adapter_finds_its_base(tiny_llama, tiny_adapter, tmp_path):
         load(nameless)
 
 
+def test_an_adapter_that_stands_in_front_of_rows_is_refused_and_not_passed_by(tiny_llama, tmp_path):
+    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PromptTuningConfig, get_peft_model
+    from peft.config import PromptLearningConfig
+    from transformers import AutoModelForCausalLM
+
+    kinds = {
+        kind.value for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items() if issubclass(config, PromptLearningConfig)
+    }
+    assert kinds == set(sources.IN_FRONT)
+    config = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_llama), config).save_pretrained(tmp_path / "prompt")
+    with pytest.raises(ModelError, match="PROMPT_TUNING puts learnt vectors in front of every row"):
+        load(tmp_path / "prompt", base=str(tiny_llama))
+
+
 def test_adapter_that_does_not_fit_its_base(tiny_folders, tiny_adapter, tmp_path):
     from tests.tiny_models import build_model, build_tokenizer
 
