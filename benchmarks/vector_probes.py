@@ -8,7 +8,7 @@ extraction  vectors (lasttok, meanpool, after the final norm) of the first notes
             straightforward  rows padded to the longest of the set, output_hidden_states with the language-model head
             ours             auditcore.lm.vectors.extract_vectors
             floor            the bare body over the same length-sorted batches, nothing done with what comes out
-grid        4 attackers x 3 artifacts x 5 seeds, 2,000 x 576, five classes, with null bands: seconds by attacker
+grid        4 attackers x 3 artifacts x 5 seeds, 2,000 x 576 dealt 50 / 15 / 35, five classes, with null bands
 disk        an audit of 20,000 vectors of width 4,096 in an npy file: peak memory
 audit       an audit of 50,000 vectors of width 768 in a Parquet file, as the command line runs it: seconds, no torch
 """
@@ -234,23 +234,22 @@ def grid(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def attack(options: argparse.Namespace) -> dict[str, Any]:
-    """One attacker on three artifacts: 2,000 training rows, 1,000 rows to judge it on."""
+    """One attacker on three artifacts of 2,000 rows, dealt as an audit deals them."""
     from auditcore.leakage.gap import evaluate
 
     n = int(2000 * options.scale)
-    ends = np.cumsum([n, n * 3 // 20, n * 7 // 20])
-    at = np.split(np.arange(ends[-1]), ends[:-1])
+    at = np.split(np.arange(n), [n // 2, n * 13 // 20])
     rows = dict(zip(("bal_train", "bal_val", "bal_test"), at, strict=True))
     clock, accuracies = Clock(), []
     for artifact in range(3):
-        vectors, codes = made_up(int(ends[-1]), 576, 5, artifact)
+        vectors, codes = made_up(n, 576, 5, artifact)
         names = [f"s{i}" for i in range(len(codes))]
         found = evaluate(vectors, codes, names, rows, options.attackers[0], list(range(options.seeds)),
                          permutations=options.permutations, n_jobs=options.threads)  # fmt: skip
         metrics = found.metrics
         tested = metrics[metrics["seed"].isna() & (metrics["split"] == "bal_test")]
         accuracies.append(round(float(tested["accuracy"].iloc[0]), 4))
-    return {**clock.read(), "train_rows": n, "accuracies": accuracies}
+    return {**clock.read(), "rows": n, "train_rows": len(at[0]), "accuracies": accuracies}
 
 
 def disk(options: argparse.Namespace) -> dict[str, Any]:

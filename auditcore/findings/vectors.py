@@ -114,8 +114,8 @@ def null_sentence(rows: pd.DataFrame) -> str:
     return f"Null band: {permuted} of the labels by subject, of training rows and of rows judged: {each}.{rest}"
 
 
-# Measured by benchmarks/null_band.py.
-NULL_SHORT = ""
+# Measured by benchmarks/null_band.py: on 8,000 rows in five classes, with 1 and with 4 notes a subject.
+NULL_SHORT = " Compared with refits on all rows, such a band was 0.99 to 1.35 times as wide where that was measured."
 
 
 def projection_sentence(drawn: int, total: int, broken: int, width: int, explained: tuple[float, float]) -> list[str]:

@@ -46,7 +46,8 @@ def _linear(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -
 def _mlp(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:
     one_pass = 2150.0 * width / flops  # of one row through 256 hidden units, there and back
     epochs = min(64.0, max(8.0, 1024 * 256 / max(n, 1)))
-    return one_pass * (len(spec.seeds) * 8.0 * n * epochs + spec.permutations * min(n, NULL_ROWS) * epochs / 3) + 1.0
+    refits = min(spec.permutations, 67) * min(n, NULL_ROWS) * epochs / 3
+    return one_pass * (len(spec.seeds) * 8.0 * n * epochs + refits) + 1.0
 
 
 def _gbt(spec: VectorsSpec, n: int, width: int, classes: int, flops: float) -> float:

@@ -41,6 +41,26 @@ def test_planted_direction_gives_the_theoretical_accuracy(probe, distance):
     assert best - 0.035 < found < best + 0.02
 
 
+@pytest.mark.parametrize("distance", [0.5, 1.0, 2.0, 3.0])
+def test_the_linear_probe_comes_as_near_to_the_theory_as_its_rows_allow(distance):
+    # Two spherical Gaussians `distance` apart: the best plane names Phi(distance / 2), and a plane fitted on n rows
+    # names what its normal and offset say: exact, without test rows.
+    width, n = 10, 4000
+    train = _planted(5, n, distance, width)
+    fit = PROBES["linear"](train[0], train[1], np.arange(n), 2, 0)
+    corners = np.vstack([np.zeros((1, width)), np.eye(width)])
+    logits = fit.logits(fit.transform(corners))
+    margin = logits[:, 1] - logits[:, 0]  # affine in the vectors
+    normal, offset = margin[1:] - margin[0], margin[0]
+    length = np.linalg.norm(normal)
+    reached = np.mean([norm.cdf((distance / 2 * normal[3] + side * offset) / length) for side in (-1, 1)])
+    best = norm.cdf(distance / 2)
+    assert best - 0.004 < reached <= best + 1e-9
+    test = _planted(6, 20_000, distance, width)
+    found = mean_recall(fit.logits(fit.transform(test[0])).argmax(axis=1) == test[1], test[1])
+    assert found == pytest.approx(reached, abs=4 * np.sqrt(0.25 / 20_000))
+
+
 def test_what_no_plane_separates_is_found_by_all_but_the_linear_one():
     def xor(seed: int) -> Rows:
         rng = np.random.default_rng(seed)
@@ -175,12 +195,13 @@ def test_held_out_probabilities_of_the_training_rows_are_as_good_as_those_of_fre
     assert held_out == pytest.approx(_accuracy(probe, train, test, 2), abs=0.05)
 
 
-def test_seeds_share_what_does_not_depend_on_them():
+@pytest.mark.parametrize("probe", ["linear", "gbt", "knn"])
+def test_seeds_share_what_does_not_depend_on_them(probe):
     vectors, codes = _planted(0, 120, 1.0)
     memo: dict = {}
-    shared = [PROBES["linear"](vectors, codes, np.arange(120), 2, s, memo=memo) for s in (0, 1)]
-    alone = [PROBES["linear"](vectors, codes, np.arange(120), 2, s) for s in (0, 1)]
-    assert shared[0].transform is shared[1].transform
+    shared = [PROBES[probe](vectors, codes, np.arange(120), 2, s, memo=memo) for s in (0, 1)]
+    alone = [PROBES[probe](vectors, codes, np.arange(120), 2, s) for s in (0, 1)]
+    assert (shared[0].transform is shared[1].transform) == (shared[0].form == shared[1].form)
     for one, two in zip(shared, alone, strict=True):
         assert one.settings == two.settings
         assert np.array_equal(one.logits(one.transform(vectors)), two.logits(two.transform(vectors)))
@@ -192,6 +213,14 @@ def test_many_rows_need_fewer_passes():
     assert {s["epochs"] for s in _mlp_grid(1000)} == set(EPOCH_GRID)
     assert max(s["epochs"] for s in _mlp_grid(20_000)) * -(-20_000 // 256) <= UPDATES
     assert max(s["epochs"] for s in _mlp_grid(1_000_000)) == 8
+
+
+def test_trees_do_not_depend_on_the_seed():
+    from auditcore.leakage.trees import Trees
+
+    vectors, codes = _planted(0, 300, 1.0)
+    one, two = (Trees(vectors, codes, 2, 10, seed).logits(vectors) for seed in (0, 1))
+    assert np.array_equal(one, two)
 
 
 def test_a_class_without_rows_is_never_named_by_trees():
