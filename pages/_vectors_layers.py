@@ -10,6 +10,7 @@ from pages import _ui as ui
 
 KEY, PROBE_KEY, ARTIFACT_KEY, LAYER_KEY = "layers", "depth", "artifact", "layer"
 STRONGEST = "strongest"
+BESIDE = 3  # artifacts
 TALL = 12  # layers from which the table scrolls beside the picture
 
 
@@ -29,7 +30,9 @@ def draw(rows: pd.DataFrame, artifact: str, layer: int, ceiling: float | None) -
     cells = say.by_layer(rows, probe)
     sentence = say.layers_sentence(cells)
     shown = probe or say.probes_in(rows)
-    left, right = st.columns([1, 1], gap="large")
+    # The numbers of up to three artifacts stand beside the picture, more of them below.
+    beside = cells["artifact"].nunique() <= BESIDE
+    left, right = st.columns([2, 3], gap="large") if beside else (st.container(), st.container())
     with left:
         ui.chart_title(f"Named correctly, % ({shown})", sentence)
         fig = figures.layers_figure(cells, ceiling, (artifact, layer))

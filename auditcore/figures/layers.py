@@ -13,10 +13,12 @@ from auditcore.findings.ceiling import NAME
 from auditcore.verdict import SYMBOLS
 from auditcore.words import NONE, count, escape, known, percent, percent_interval, shorten
 
-ROW, HEAD, FOOT = 24, 34, 84  # pixels: one layer, above, below
-# One hue from nothing to full: as readable on dark paper as on light, and for eyes that tell no red from green.
-SCALE = [[0, "rgba(0,114,178,0.04)"], [1, "rgba(0,114,178,0.92)"]]
-WHITE_FROM = 0.88  # of the scale: there white text reads better than ink
+ROW, HEAD, FOOT = 24, 34, 100  # pixels: one layer, above, below
+BELOW = 50  # from the cells to the names of the scale's ends
+# One hue from pale to dark, for eyes that tell no red from green too. It is a surface of its own, on light paper and on
+# dark, and each number takes the colour that stands out more on its cell.
+PALE, DARK = (230, 241, 248), (0, 84, 138)
+SCALE = [[0, f"rgb{PALE}"], [1, f"rgb{DARK}"]]
 MOST_NUMBERS = 400  # cells up to which each has its number written in
 
 
@@ -52,8 +54,7 @@ def layers_figure(
     _points(fig, table, artifacts)
     if shares.size <= MOST_NUMBERS:
         for i, j in zip(*np.nonzero(np.isfinite(shares)), strict=True):
-            dark = shares[i, j] >= chance + WHITE_FROM * (top - chance)
-            font = {"size": 12, "color": "#FFFFFF"} if dark else {"size": 12}
+            font = {"size": 12, "color": text_colour((shares[i, j] - chance) / (top - chance))}
             fig.note(f"{100 * shares[i, j]:.1f}", int(j), int(i), xanchor="center", yanchor="middle", font=font)
     if chosen is not None and chosen[0] in artifacts and chosen[1] in layers:
         x, y = artifacts.index(chosen[0]), layers.index(chosen[1])
@@ -61,9 +62,8 @@ def layers_figure(
         fig.add_shape(type="rect", x0=x - 0.49, x1=x + 0.49, y0=y - 0.47, y1=y + 0.47, line=line)
     quiet: dict[str, Any] = {"yref": "paper", "yanchor": "top", "font": {"size": 12, "color": theme.QUIET}}
     end = f"{NAME} {percent(top)}" if ceiling is not None and top == ceiling else f"highest {percent(top)}"
-    below = 50 if len(layers) > 1 else 46
-    fig.note(f"guessing {percent(chance, 0)}", 0, 0, xref="paper", yshift=-below, **quiet)
-    fig.note(end, 1, 0, xref="paper", xanchor="right", yshift=-below, **quiet)
+    fig.note(f"guessing {percent(chance, 0)}", 0, 0, xref="paper", yshift=-BELOW, **quiet)
+    fig.note(end, 1, 0, xref="paper", xanchor="right", yshift=-BELOW - 16, **quiet)  # narrow figures hold one a line
     names = [f"<b>{escape(shorten(a, 16))}</b>" for a in artifacts]
     across: dict[str, Any] = {"tickvals": list(range(len(names))), "ticktext": names, "side": "top", "tickangle": 0}
     fig.xaxis(showgrid=False, fixedrange=True, range=[-0.5, len(names) - 0.5], **across)
@@ -71,6 +71,15 @@ def layers_figure(
     fig.yaxis("layer (0 = embeddings)", showgrid=False, fixedrange=True, range=[len(layers) - 0.5, -0.5], **down)
     fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD, "b": FOOT}
     return fig.figure()
+
+
+def text_colour(place: float) -> str:
+    """Black or white, whichever has the higher contrast (WCAG) on the scale's colour at `place`, 0 to 1."""
+    at = min(max(place, 0.0), 1.0)
+    mixed = [(a + at * (b - a)) / 255 for a, b in zip(PALE, DARK, strict=True)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in mixed]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#FFFFFF" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#000000"
 
 
 def _points(fig: Canvas, table: pd.DataFrame, artifacts: list[str]) -> None:
@@ -101,12 +110,12 @@ def layers_table(cells: pd.DataFrame, chosen: tuple[str, int] | None = None) -> 
     artifacts = [str(a) for a in dict.fromkeys(cells["artifact"])]
     at = {(str(r["artifact"]), int(r["layer"])): r for r in cells.to_dict("records")}
     several = cells["n_subjects"].nunique() > 1
-    head = '<tr><th scope="col">layer</th>'
+    head = '<tr><th scope="col" class="df-narrow">layer</th>'
     head += "".join(f'<th scope="col">{escape(shorten(a, 24))}</th>' for a in artifacts) + "</tr>"
     body = []
     for layer in sorted({int(v) for v in cells["layer"]}):
         inner = "".join(_cell(at.get((a, layer)), several, chosen == (a, layer)) for a in artifacts)
-        body.append(f'<tr><th scope="row">{layer}</th>{inner}</tr>')
+        body.append(f'<tr><th scope="row" class="df-narrow">{layer}</th>{inner}</tr>')
     return table_html(head, "".join(body))
 
 

@@ -36,16 +36,17 @@ def layers_sentence(cells: pd.DataFrame) -> list[str]:
     parts: list[str] = []
     for artifact, mine in measured.groupby("artifact", sort=False):
         peak = records(mine.sort_values("accuracy", ascending=False, kind="stable"))[0]
-        parts += [" ", *_one(str(artifact), peak, records(mine.sort_values("layer"))[-1])]
+        parts += [" ", *_one(str(artifact), peak, records(mine.sort_values("layer"))[-1], with_n=not parts)]
     layers = measured["layer"].nunique()
     more = f" The best of {count(layers)} layers is picked on the rows that judge it, so it flatters a little."
     return [*parts[1:], more]
 
 
-def _one(artifact: str, peak: dict[str, Any], deepest: dict[str, Any]) -> list[str]:
+def _one(artifact: str, peak: dict[str, Any], deepest: dict[str, Any], with_n: bool) -> list[str]:
     spread = percent_interval(peak["accuracy_low"], peak["accuracy_high"])
     head = [f"{artifact} tells most at ", Strong(f"layer {int(peak['layer'])}"), f": {percent(peak['accuracy'])} "]
-    head.append(f"({spread}, {counted(int(peak['n_subjects']), 'subject')})")
+    n = f", 95 % interval, {counted(int(peak['n_subjects']), 'subject')}" if with_n else ""
+    head.append(f"({spread}{n})")
     if peak["layer"] == deepest["layer"]:
         return [*head, ", the deepest audited."]
     apart = known(peak["accuracy_low"]) and known(deepest["accuracy_high"])

@@ -80,6 +80,20 @@ def test_without_a_ceiling_the_scale_ends_at_the_highest_cell_and_blank_cells_ar
     assert "<b>mean" not in html
 
 
+def test_numbers_in_the_heat_map_can_be_read_at_every_place_of_the_scale() -> None:
+    from auditcore.figures.layers import DARK, PALE, text_colour
+
+    def luminance(colour) -> float:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour)]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for place in np.linspace(-0.2, 1.2, 57):
+        at = min(max(place, 0), 1)
+        cell = luminance([a + at * (b - a) for a, b in zip(PALE, DARK, strict=True)])
+        ink = 1.0 if text_colour(place) == "#FFFFFF" else 0.0
+        assert (max(ink, cell) + 0.05) / (min(ink, cell) + 0.05) >= 4.5  # WCAG AA
+
+
 def test_a_deep_sweep_stays_readable_and_a_flat_one_draws() -> None:
     deep = layers.by_layer(sweep(81, artifacts=tuple("abcdefg")))
     fig = layers_figure(deep)

@@ -95,6 +95,21 @@ def test_check_plan_and_start(open_page, rows: Path, started: list) -> None:
     assert app.sidebar.selectbox[0].value == store.list_runs()["run_id"][0]  # the new run is the one shown
 
 
+def test_several_labels_and_every_layer_become_one_run(open_page, rows: Path, started: list) -> None:
+    frame = pd.read_csv(rows)
+    frame["band"] = ["young", "middle", "old"] * (len(frame) // 3)
+    frame.to_csv(rows, index=False)
+    app = open_form(open_page, rows)
+    next(box for box in app.multiselect if box.label == "Sensitive labels").set_value(["sex", "band"]).run()
+    app.get_by_key("setup_layers").set_value("all")
+    app.run()
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert not app.exception, app.exception
+    assert started[0].data.labels == ("sex", "band")
+    assert started[0].layers == "all"
+
+
 def test_a_change_after_the_plan_asks_for_a_new_one(open_page, rows: Path, started: list) -> None:
     app = open_form(open_page, rows)
     button(app, "Check and plan").click().run()
