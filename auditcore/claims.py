@@ -137,7 +137,8 @@ def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str
         + "other layers, checkpoints, templates and attributes; "
         + ("" if manifest.get("generated") else "the generated text; ")
         + "attackers stronger than these "
-        "probes or holding other data about the same people; populations unlike this one."
+        f"probes, fitted on more rows{' (extrapolated, not measured)' if spec.get('curve') else ''} or holding other "
+        "data about the same people; populations unlike this one."
     )
     return audited, not_audited
 

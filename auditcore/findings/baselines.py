@@ -54,7 +54,9 @@ def baselines_finding(metrics: pd.DataFrame, differences: pd.DataFrame | None, a
     best = records(leading(differences))
     first = best[0]
     mine = [row for row in best if row["artifact"] == first["artifact"]]
-    told.append(f" Of the vectors {first['artifact']} ({first['probe']}, layer {int(first['layer'])}) tells most: ")
+    behind = "" if first["defence"] == "none" else f" behind {first['defence']}"
+    told.append(f" Of the vectors{behind} {first['artifact']} ({first['probe']}, layer {int(first['layer'])}) tells ")
+    told.append("most: ")
     for place, row in enumerate(mine):
         told += [", " if place else "", *_against(row)]
     return [*told, "."]

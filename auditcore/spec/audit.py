@@ -36,6 +36,12 @@ class Audit(Part):
         return value
 
     @model_validator(mode="after")
+    def _metadata(self) -> "Audit":
+        if self.data.metadata and getattr(self, "kind", "") != "vectors":
+            raise ValueError("role 'metadata' is compared with exported vectors only (kind: vectors); leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _conversations(self) -> "Audit":
         if "messages" in self.data.roles:
             if getattr(self, "kind", "") not in CHATS:

@@ -42,6 +42,7 @@ def test_a_difference_is_more_less_or_not_told_apart() -> None:
     assert "less than the prompt's own words" in say(moved(change=-0.1, low=-0.2, high=-0.05))
     assert "not told apart from the prompt's own words" in say(moved(change=0.01, low=-0.02, high=0.04))
     assert plain(baselines_finding(read(), None, "sex")).endswith("for 60 of 100 subjects; guessing gives 50.")
+    assert "Of the vectors behind leace v (mlp, layer 3) tells most" in say(moved(defence="leace"))
     assert missing_sentence(["text"], ["text"]) == ""
 
 

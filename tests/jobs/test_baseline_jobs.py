@@ -107,4 +107,7 @@ def test_what_cannot_be_metadata_is_refused(home) -> None:
         jobs.plan(parse_spec(spec))
     with pytest.raises(SpecError, match=r"baseline 'metdata' is unknown\. Did you mean 'metadata'"):
         parse_spec({**spec, "baselines": ["metdata"]})
+    with pytest.raises(SpecError, match="compared with exported vectors only"):
+        parse_spec({"kind": "membership", "model": {"source": "x", "reference": "y"},
+                    "data": {"path": "x", "roles": {"text": "t", "member": "m", "metadata": "a"}}})  # fmt: skip
     assert parse_data({"path": "x", "roles": {"metadata": "a"}}).metadata == ("a",)

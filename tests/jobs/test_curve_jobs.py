@@ -50,6 +50,7 @@ def test_the_largest_size_is_the_audits_own_and_all_tell_of_it(home, capsys) -> 
     told = capsys.readouterr().out
     assert "v read by linear:" in told
     assert ("an extrapolation, not a measurement" in told) != ("Not extrapolated to 10 times the rows" in told)
+    assert "fitted on more rows (extrapolated, not measured)" in told
     report = html_report(run)
     assert "an attacker with fewer rows, and with more" in report
     assert "accuracy against training rows" in report
