@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from auditcore.training.workers import Workers
-from tests.training.test_surfacelora import spec, train, weights
+from tests.training.surface import spec, train, weights
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0}
 CASES = {
@@ -40,7 +40,7 @@ sys.path[:0] = [{str(Path(__file__).parents[2])!r}]
 import torch
 from pathlib import Path
 from tests.training.conftest import build_lm
-from tests.training.test_surfacelora import train
+from tests.training.surface import train
 from tests.training.test_workers import CASES, case
 torch.set_num_threads(1)
 for name in CASES:
