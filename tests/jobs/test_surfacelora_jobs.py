@@ -177,7 +177,9 @@ def _train_only(context, model, rows, train_rows, labels, bench) -> None:
 
     groups = rows.frame["group"].tolist()
     with context.stage("training"):
-        surfacelora(model, rows.encoded, train_rows, labels, groups, context.spec, context.run.path)
+        surfacelora(
+            model, rows.encoded, train_rows, labels, groups, context.spec, context.run.path, exported=rows.exported
+        )
 
 
 def test_a_second_run_measures_the_same_base_from_the_cache(home, tiny_llama, monkeypatch) -> None:
