@@ -8,6 +8,7 @@ that slows down slows all of them:
 straightforward  rows padded to 128, whole log-softmax in float32, scores row by row in Python
 ours             auditcore.lm.tokens.token_statistics, one model after the other
 floor            two bare forward passes with logits over length-sorted batches, nothing done with them
+compiled         ours, the body through torch.compile with lengths left open; its compilation is counted apart
 bf16             ours with precision bf16
 shared           ours, target = adapter on the reference (one base in memory)
 separate         the same adapter, with the base loaded twice
@@ -29,7 +30,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run from anywhere, without installing
 
-WAYS = ("straightforward", "ours", "floor", "bf16", "shared", "separate")
+WAYS = ("straightforward", "ours", "floor", "compiled", "bf16", "shared", "separate")
 MAX_LENGTH, BATCH = 128, 16
 
 
@@ -137,9 +138,10 @@ def child(options: argparse.Namespace) -> None:
     table = pd.read_csv(options.csv, nrows=options.rows, dtype=str, keep_default_na=False)
     fields = {name: table[name].tolist() for name in ("title", "description")}
     encoded = encode(load_tokenizer(options.reference), "{title}. {description}", fields, None, MAX_LENGTH)
-    if options.way in ("ours", "bf16"):  # as in an audit: all passes of one model, then of the other
+    if options.way in ("ours", "bf16", "compiled"):  # as in an audit: all passes of one model, then of the other
         reference = spec.model_copy(update={"source": options.reference, "reference": None})
-        measured = [one_model(one, encoded) for one in (spec, reference)]
+        compiled = options.way == "compiled"
+        measured = [one_model(one, encoded, compiled) for one in (spec, reference)]
         loaded, wall, cpu, mib = (max(m[k] for m in measured) if k in (1, 4) else sum(m[k] for m in measured)
                                   for k in (1, 2, 3, 4))  # fmt: skip
         target, other = measured[0][0], measured[1][0]
@@ -178,12 +180,21 @@ def weights(*models: Any) -> float:
     return sum(seen.values()) / 2**20
 
 
-def one_model(spec: Any, encoded: Any) -> tuple[Any, float, float, float, float]:
+def one_model(spec: Any, encoded: Any, compiled: bool = False) -> tuple[Any, float, float, float, float]:
     """The product's own way: load one model, read all rows, forget it. Statistics, peak after loading, times, MiB."""
+    import torch
+
     from auditcore.lm.load import load_model
     from auditcore.lm.tokens import token_statistics
 
     model = load_model(spec)
+    if compiled:
+        body = model.causal.base_model
+        body.forward = torch.compile(body.forward, dynamic=True)
+        started = time.perf_counter()
+        for rows in (slice(0, 16), slice(16, 40)):  # two shapes, after which lengths are left open
+            token_statistics(model, None, encoded.select(np.arange(len(encoded.ids))[rows]), batch_size=BATCH)
+        print(f"compiled in {time.perf_counter() - started:.0f} seconds", file=sys.stderr)
     loaded, mib = peak(), weights(model)
     wall, cpu = time.perf_counter(), time.process_time()
     stats = token_statistics(model, None, encoded, batch_size=BATCH)
@@ -263,6 +274,9 @@ def compare(options: argparse.Namespace, runs: dict[str, list[dict[str, Any]]], 
         report["largest_difference"] = largest_difference(home / "straightforward.npz", home / "ours.npz")
     if {"floor", "ours"} <= best.keys():
         report |= ratio("times_the_floor", best["ours"], best["floor"])
+    if {"compiled", "ours"} <= best.keys():
+        report["compiled"] = ratio("times_ours", best["compiled"], best["ours"])
+        report["compiled"]["largest_difference"] = largest_difference(home / "ours.npz", home / "compiled.npz")
     if {"bf16", "ours"} <= best.keys():
         report["bf16"] = ratio("speed_up", best["ours"], best["bf16"])
         report["bf16"] |= effect_on_scores(home / "ours.npz", home / "bf16.npz", options)
