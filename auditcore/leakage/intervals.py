@@ -48,10 +48,13 @@ def resample(correct: np.ndarray, codes: np.ndarray, groups: np.ndarray, n_boot:
     rng = np.random.default_rng([seed, 0xB007])
     numerator = np.zeros((n_boot, n_classes))
     denominator = np.zeros((n_boot, n_classes))
-    strata = np.unique(rows > 0, axis=0, return_inverse=True)[1].ravel()
+    strata = _alike(rows > 0)
+    looks = np.hstack([right, rows])
     for stratum in range(strata.max() + 1):
         # Subjects that look the same are drawn together: a multinomial over distinct subjects, not over all.
-        kinds, counts = np.unique(np.hstack([right, rows])[strata == stratum], axis=0, return_counts=True)
+        mine = looks[strata == stratum]
+        _, first, counts = np.unique(_alike(mine), return_index=True, return_counts=True)
+        kinds = mine[first]
         drawn = rng.multinomial(counts.sum(), counts / counts.sum(), size=n_boot)
         numerator += drawn @ kinds[:, :n_classes]
         denominator += drawn @ kinds[:, n_classes:]
@@ -61,6 +64,20 @@ def resample(correct: np.ndarray, codes: np.ndarray, groups: np.ndarray, n_boot:
     recall = right.sum(axis=0) / rows.sum(axis=0)
     n_subjects = (rows > 0).sum(axis=0)
     return Resampled(recall, replicates, _effective(recall, replicates, n_subjects, rows.sum(axis=0)), n_subjects)
+
+
+def _alike(table: np.ndarray) -> np.ndarray:
+    """Number of each row's look, int64 [n], in lexicographic order: as np.unique(axis=0), at a fraction of its time."""
+    label, size = np.zeros(len(table), dtype=np.int64), 1
+    for column in table.T:
+        if (column == column[0]).all():
+            continue
+        values, place = np.unique(column, return_inverse=True)
+        if size * len(values) >= 2**62:
+            label = np.unique(label, return_inverse=True)[1]
+            size = int(label.max()) + 1
+        label, size = label * len(values) + place, size * len(values)
+    return np.unique(label, return_inverse=True)[1]
 
 
 def accuracy_interval(resampled: Resampled, level: float) -> tuple[float, float]:

@@ -83,6 +83,18 @@ def test_row_order_does_not_matter():
     assert accuracy_interval(one, 0.9) == pytest.approx(accuracy_interval(other, 0.9), abs=1e-12)
 
 
+def test_subjects_that_look_the_same_are_found_as_by_numpy():
+    from auditcore.leakage.intervals import _alike
+
+    rng = np.random.default_rng(0)
+    for n, width, values in ((1, 3, 4), (50, 2, 2), (400, 10, 3), (300, 90, 7)):
+        table = rng.integers(0, values, (n, width)) / 3
+        table[:, 0] = 0.5
+        table[n // 2 :] = table[: n - n // 2]  # every look at least twice
+        assert np.array_equal(_alike(table), np.unique(table, axis=0, return_inverse=True)[1].ravel())
+        assert np.array_equal(_alike(table > 0.5), np.unique(table > 0.5, axis=0, return_inverse=True)[1].ravel())
+
+
 def test_subjects_with_several_classes_are_drawn_whole():
     groups = np.repeat(np.arange(40), 2)
     codes = np.tile([0, 1], 40)
