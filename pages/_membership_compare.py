@@ -6,10 +6,11 @@ from typing import Any
 import streamlit as st
 
 from auditcore import findings, store, summary, words
+from auditcore.errors import AuditError
 from auditcore.store import Run
 from pages import _ui as ui
 
-OTHER_KEY = "with"
+OTHER_KEY, BOX_KEY = "with", "_other_run"
 
 
 def draw(run: Run, target_fpr: float) -> None:
@@ -31,7 +32,7 @@ def draw(run: Run, target_fpr: float) -> None:
         index=list(names).index(asked) if asked in names else None,
         placeholder="Choose a run to compare with",
         format_func=lambda i: words.harmless(words.shorten(names.get(i, i), 60)),
-        key="_other_run",
+        key=BOX_KEY,
     )
     if chosen not in names:
         st.query_params.pop(OTHER_KEY, None)
@@ -49,9 +50,7 @@ def draw(run: Run, target_fpr: float) -> None:
         )
         return
     found = _compared(_version(run), str(run.path), _version(other), str(other.path), target_fpr)
-    a, b = (words.shorten(ui.names(r)[0], 30) for r in (run, other))
-    if a == b:
-        a, b = f"{a} (this run)", f"{b} (the other)"
+    a, b = short_names(run, other)
     ui.text(findings.comparison_finding(found["differences"], a, b, found["shared"], found["left_out"]))
     for said in summary.warnings(other):
         if said.startswith(summary.SUSPECT) and said not in summary.warnings(run):
@@ -65,6 +64,23 @@ def draw(run: Run, target_fpr: float) -> None:
         ui.quiet(
             "Differences are paired by row: 95 % intervals by bootstrap over subjects, the same draws for both runs."
         )
+
+
+def other_run(run: Run) -> Run | None:
+    """The run chosen to compare with, if its rows are this run's; for parts of the page that are drawn before this."""
+    chosen = st.session_state.get(BOX_KEY, st.query_params.get(OTHER_KEY))
+    try:
+        other = store.open_by_id(chosen) if chosen and chosen != run.id else None
+        fits = other is not None and other.kind == "membership" and other.has("token_stats")
+        return other if fits and other is not None and not _numbered(run, other) else None
+    except AuditError:
+        return None
+
+
+def short_names(run: Run, other: Run) -> tuple[str, str]:
+    """Both runs' names as a reader tells them apart (escape before drawing)."""
+    a, b = (words.shorten(ui.names(r)[0], 30) for r in (run, other))
+    return (a, b) if a != b else (f"{a} (this run)", f"{b} (the other)")
 
 
 def _numbered(a: Run, b: Run) -> bool:

@@ -10,7 +10,7 @@ from auditcore import findings, words
 from auditcore.figures import tokens as figures
 from auditcore.store import Run
 from auditcore.words import Strong
-from pages import _membership_groups
+from pages import _membership_compare, _membership_groups
 from pages import _ui as ui
 
 ROW_KEY = "row"
@@ -239,10 +239,30 @@ def _token_view(
     zone = next((s for s in scores if s["attack"] == "ez"), None)
     if zone is not None and zone["status"] not in ("no_evidence", "no_errors"):
         st.html(figures.pn_bar(zone["p_sum"], zone["n_sum"]))
+    _under_the_other(run, attack, row, tokens, skip_first)
     numbers = st.expander("The numbers behind the map", key="numbers", on_change="rerun")
     if numbers.open:  # a table that nobody looks at is neither made nor sent
         with numbers:
             _numbers(tokens, hidden)
+
+
+def _under_the_other(run: Run, attack: str, row: str, tokens: pd.DataFrame, skip_first: bool) -> None:
+    """The same tokens under the run chosen to compare with; nothing where none is chosen."""
+    other = _membership_compare.other_run(run)
+    if other is None:
+        return
+    here, there = _membership_compare.short_names(run, other)
+    theirs = _tokens(other, row, int(tokens["position"].min()))
+    both = tokens.merge(theirs, on="position", suffixes=("", "_b"))
+    if both.empty or (both["token_id"] != both["token_id_b"]).any():
+        what = "holds other tokens" if len(both) else "is not there"
+        ui.quiet(f"Under {there} a row of this name {what}: nothing to lay beside it.")
+        return
+    mine = next((s for s in _score_rows(other, row, []) if s["attack"] == attack), None)
+    told = f": {findings.score_words(mine, attack)}" if mine else ""
+    ui.chart_title(f"The same tokens under {there}{told}", findings.tokens_under_both(tokens, theirs, here, there))
+    hidden = ui.hide_text() or _no_text(run) or _no_text(other)
+    st.html(figures.token_map(theirs, hide_text=hidden, skip_first=skip_first))
 
 
 def _step_buttons(ids: list[str], at: int | None, page: int) -> None:

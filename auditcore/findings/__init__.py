@@ -23,7 +23,15 @@ from auditcore.findings.membership import (
     scores_sentence,
     unresolved_notes,
 )
-from auditcore.findings.rows import NOBODY, STATUS_WORDS, called, row_sentence, score_words, threshold_at
+from auditcore.findings.rows import (
+    NOBODY,
+    STATUS_WORDS,
+    called,
+    row_sentence,
+    score_words,
+    threshold_at,
+    tokens_under_both,
+)
 from auditcore.findings.sweep import at_rate, checkpoints_finding, finest_rate, matched_finding
 from auditcore.findings.vectors import (
     POINT_RULE,
@@ -95,6 +103,7 @@ __all__ = [
     "subjects_finding",
     "threshold_at",
     "together",
+    "tokens_under_both",
     "unresolved_notes",
     "vectors_finding",
 ]

@@ -59,7 +59,7 @@ def comparison_finding(differences: pd.DataFrame, name_a: str, name_b: str, shar
     else:
         sure = f"; the difference, {spread}, may be chance{several}"
     silent = shared - int(best["n_member"]) - int(best["n_nonmember"])
-    rows += f" In {count(silent)} of those shared one of the runs has no evidence." if silent > 0 else ""
+    rows += f" {count(silent)} of these hold no evidence in one of the runs." if silent > 0 else ""
     return [Strong(f"{attack} {what}"), f"{at}{sure}.{rows}"]
 
 

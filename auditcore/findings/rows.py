@@ -3,11 +3,12 @@
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from auditcore.findings.common import attack_name, score_number
 from auditcore.findings.membership import points
-from auditcore.words import Strong, known
+from auditcore.words import Sentence, Strong, count, counted, known, signed
 
 STATUS_WORDS = {
     "ok": "scored",
@@ -64,6 +65,17 @@ def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
     right = says == member
     tail = f", rightly: {truth}." if right else f", wrongly: {truth}."
     return [told, tail + why]
+
+
+def tokens_under_both(mine: pd.DataFrame, theirs: pd.DataFrame, name_a: str, name_b: str) -> Sentence:
+    """How likely two runs' models find the same tokens. mine, theirs: rows of `token_stats` of one example."""
+    both = mine.merge(theirs, on="position", suffixes=("", "_b"))
+    more = both["logp_target"].astype(float) - both["logp_target_b"].astype(float)
+    more = more[both["scored"] & both["scored_b"] & np.isfinite(more)]
+    if more.empty:
+        return ["No token shown is scored in both runs."]
+    told = Strong(f"{count(int((more > 0).sum()))} of {counted(len(more), 'token')} are likelier under {name_a}")
+    return [told, f" than under {name_b}: on average {signed(more.mean(), 2)} nats a token."]
 
 
 def score_words(row: Any, attack: str, threshold: object = None) -> str:

@@ -1,11 +1,13 @@
 """The part "Beside another run" of the page Remembered rows, on fake runs; and its sentence."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
 from auditcore import findings, words
+from auditcore.store import Run
 from tests.fake_runs import membership_run
 from tests.pages.conftest import words_of
 
@@ -22,6 +24,24 @@ def test_two_runs_side_by_side(home: Path, open_page: Callable) -> None:
     assert "Differences are paired by row" in text
     assert "not chance" in text or "may be chance" in text
     assert "AUC: full" in text
+
+
+def test_the_same_tokens_stand_under_both_runs(home: Path, open_page: Callable) -> None:
+    run = membership_run(home / "full", rows=200, tokens=12)
+    shutil.copytree(run.path, home / "lora")
+    other = Run(home / "lora")
+    tokens = other.read("token_stats")
+    other.write("token_stats", tokens.assign(logp_target=tokens["logp_target"] - 0.5))
+    other.update(id="lora", spec={**other.manifest["spec"], "name": "<b>lora</b>"})
+    text = words_of(open_page(PAGE, run="full", row="42", **{"with": "lora"}))
+    n = int((tokens.loc[tokens["example_id"] == "42", "scored"]).sum())
+    assert "The same tokens under &lt;b&gt;lora&lt;/b&gt;: EZ" in text
+    assert f"{n} of {n} tokens are likelier under full" in text
+    assert "on average +0.50 nats a token" in text
+    assert text.count('class="tk-map"') == 2
+    other.write("token_stats", tokens.assign(token_id=tokens["token_id"] + 1))
+    assert "holds other tokens" in words_of(open_page(PAGE, run="full", row="42", **{"with": "lora"}))
+    assert "The same tokens" not in words_of(open_page(PAGE, run="full", row="42"))
 
 
 def test_numbered_rows_of_two_files_are_not_paired(home: Path, open_page: Callable) -> None:
@@ -58,7 +78,7 @@ def test_the_sentence_says_which_difference_is_chance() -> None:
     ten = pd.concat([line(attack=f"a{i}", difference=0.5 + 0.01 * i, p_value=0.02) for i in range(10)])
     assert "may be chance, the largest of 10 attacks" in told(ten)
     assert "3 rows left out" in told(line(), 3)
-    assert "In 2 of those shared one of the runs has no evidence." in told(line())
+    assert "2 of these hold no evidence in one of the runs." in told(line())
     assert "no evidence" not in told(line(n_member=802))
     assert "share no attack" in told(line().iloc[:0])
 
