@@ -92,6 +92,9 @@ def extrapolate(
     values = np.stack([law.at(t) for t in times])  # [T, 1 + B]
     ends = np.quantile(values[:, 1:], [0.025, 0.975], axis=1)
     made = Extrapolation(times, values[:, 0].tolist(), ends[0].tolist(), ends[1].tolist(), law, predicted, measured, "")
+    bend = np.polyfit(np.log(sizes), accuracy, 2, w=np.sqrt(weights))[0]
+    if bend >= 0 and np.quantile(replicates[:, -1] - replicates[:, 0], 0.025) > 0:
+        return _refuse(made, "the curve does not flatten yet: it grows as fast as the logarithm of the rows, or faster")
     if miss[1] < 0:  # the dangerous side, so that no tolerance is granted
         return _refuse(made, "the curve does not flatten as such a law: fitted to fewer rows it foretells too little")
     if predicted - measured > MISS and miss[0] > 0:
