@@ -65,6 +65,8 @@ def audit(context: Context) -> None:
     directed = directed_rows(context, rows, tokenizer)
     made_anew = directed_vectors(context, directed, vectors, _keep)
 
+    tests = len(spec.data.labels) * len(exported) * len(spec.probes)
+    _note_resamples(context, tests)
     predictions = Growing(context.run, "predictions", PLACE)
     try:
         for attribute, (artifact, layer), defence in product(spec.data.labels, exported, measured(spec)):
@@ -73,7 +75,7 @@ def audit(context: Context) -> None:
             behind = Defended(context, rows, exported[artifact, layer], evaluated[attribute], where, other)
             behind.measure_cost()
             for probe in spec.probes:
-                _probe(context, rows, behind, evaluated[attribute], probe, where, predictions)
+                _probe(context, rows, behind, evaluated[attribute], probe, where, predictions, tests)
     finally:
         predictions.fold()  # whatever stops the run, what it has found can be read
 
@@ -299,9 +301,14 @@ def _probe(
     probe: str,
     where: dict[str, Any],
     predictions: Growing,
+    tests: int,
 ) -> None:
-    """Fit and judge one probe on one artifact for one attribute; its rows join the tables."""
+    """Fit and judge one probe on one artifact for one attribute; its rows join the tables.
+
+    tests: how many attackers on labels, artifacts and layers are corrected for together.
+    """
     from auditcore.leakage.gap import evaluate
+    from auditcore.leakage.intervals import resamples
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
@@ -317,7 +324,7 @@ def _probe(
             evaluated,
             probe,
             spec.seeds,
-            n_boot=spec.n_boot,
+            n_boot=resamples(spec.n_boot, tests),
             permutations=spec.permutations,
             budget=spec.budget,
             seed=spec.seed,
@@ -329,6 +336,20 @@ def _probe(
         context.record(data={"notes": known + [text for text in result.warnings if text not in known]})
         append(context, "probe_metrics", result.metrics, {**where, "probe": probe})
         predictions.add(result.predictions, {**where, "probe": probe})
+
+
+def _note_resamples(context: Context, tests: int) -> None:
+    """Say that more replicates are drawn than the spec asks for, where the correction over many tests needs them."""
+    from auditcore.leakage.intervals import resamples
+
+    spec = context.spec
+    assert isinstance(spec, VectorsSpec)
+    drawn = resamples(spec.n_boot, tests)
+    if drawn > spec.n_boot:
+        context.note(
+            f"{tests:,} tests are corrected for together, so that {drawn:,} bootstrap replicates are drawn for each "
+            f"instead of {spec.n_boot:,}: fewer could not tell a p-value small enough to survive the correction."
+        )
 
 
 def _verdicts(context: Context) -> None:

@@ -36,6 +36,12 @@ def test_three_labels_from_spec_to_report(home, notes, tiny_llama, capsys) -> No
     # Each label is balanced for itself: the same rows serve the three in different numbers.
     assert tested.groupby("attribute")["n_eval"].nunique().eq(1).all()
     assert tested["n_eval"].nunique() > 1
+    said = [n for n in run.manifest["data"]["notes"] if "bootstrap replicates" in n]
+    assert len(said) == 1
+    assert (
+        "9 tests are corrected for together, so that 360 bootstrap replicates are drawn for each instead of 100"
+        in said[0]
+    )
     verdicts = run.read("verdicts")
     assert len(verdicts) == 3 * 3 + 1
     predictions = run.read("predictions")

@@ -169,7 +169,7 @@ def test_a_sweep_over_layers_holds_one_batch_in_memory(home, tiny_llama, monkeyp
 
     monkeypatch.setattr(exporting, "extract_vectors", traced)
     monkeypatch.setattr(audit, "_probe", lambda *_: None)
-    spec = vectors_spec(home, tiny_llama, layers="all", artifacts=list(ARTIFACTS), max_length=12)
+    spec = vectors_spec(home, tiny_llama, layers="all", artifacts=list(ARTIFACTS), max_length=12, baselines=[])
     frame = pd.concat([pd.read_csv(home / "labels.csv")] * 10, ignore_index=True)
     frame["prompt"] += [f" {i}" for i in range(len(frame))]
     frame.to_csv(home / "labels.csv", index=False)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from auditcore.leakage.intervals import accuracy_interval, p_at_most, resample
-from auditcore.verdict import interval_verdict
+from auditcore.leakage.intervals import accuracy_interval, p_at_most, resample, resamples
+from auditcore.verdict import holm, interval_verdict
 
 
 def _correct(
@@ -115,3 +115,13 @@ def test_each_side_misses_about_one_time_in_twenty_at_most(n_subjects, n_classes
         missed += [low > accuracy, high < accuracy]
     # 0.05 plus 2.5 standard errors of 200 draws.
     assert np.all(missed / draws <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / draws))
+
+
+@pytest.mark.parametrize("n_tests", [1, 50, 186, 558])
+def test_a_plain_leak_survives_the_correction_however_many_tests_are_declared(n_tests):
+    correct, codes, groups = _correct(np.random.default_rng(0), 1500, 5, 0.5)
+    found = resample(correct, codes, groups, resamples(2000, n_tests), seed=0)
+    assert holm([p_at_most(found, 0.225)] * n_tests).max() <= 0.05
+    assert resamples(2000, n_tests) >= 2000
+    too_few = p_at_most(resample(correct, codes, groups, 2000, seed=0), 0.225)
+    assert (holm([too_few] * n_tests).max() <= 0.05) == (n_tests < 100)
