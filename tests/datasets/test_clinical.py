@@ -145,6 +145,9 @@ def test_roles_are_brought_and_only_the_label_is_chosen(tmp_path):
     assert dataset.labels == ("recorded_race", "recorded_sex")
     assert dataset.target is not None
     assert set(dataset.frame["split"]) >= {"train", "bal_test"}
+    held = load_dataset(parse_data({**raw, "roles": {"metadata": "recorded_sex"}}), "{prompt}").metadata
+    assert held is not None
+    assert set(held["recorded_sex"].dropna()) == {"Female", "Male"}
     few = load_dataset(parse_data({**raw, "max_rows": 50}), "{prompt}")
     assert len(few.frame) == 50
     with pytest.raises(SpecError, match="of roles only label"):

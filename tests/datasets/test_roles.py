@@ -1,5 +1,6 @@
 """Roles: every value is understood or refused by name and row; what is left out is counted."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -49,7 +50,7 @@ def test_every_role(load):
     assert data.labels == ("sex", "age")
     for part in ("no split", "unknown membership", "no label 'sex'", "no subject", "empty target"):
         assert any(part in note and note.startswith("1 of 4 rows") for note in data.notes), part
-    picked = data.select([2, 0])
+    picked = data.select(np.array([2, 0]))
     assert picked.frame["example_id"].tolist() == ["c", "a"]
     assert picked.texts() == [data.texts()[2], data.texts()[0]]
 
@@ -207,3 +208,18 @@ def test_a_name_alone_is_no_reason(tmp_path):
         {"id": list("aab"), "member": list("xyz"), "split": list("uvw"), "label": list("pqr"), "text": list("abc")},
     )
     assert not {"id", "member", "split", "label", "text"} & found.keys()
+
+
+def test_what_the_recipient_holds_is_read_beside_the_frame(load):
+    rows = {"text": ["a", "b", "c"], "ward": ["x ", "", None], "age": ["1", "2", "3"]}
+    data = load(rows, {"text": "text", "metadata": ["ward", "age"]})
+    assert list(data.frame) == ["example_id", "group", "split", "member"]
+    assert data.metadata is not None
+    assert data.metadata["ward"].fillna("-").tolist() == ["x", "-", "-"]
+    some = data.select(np.array([2, 0])).metadata
+    assert some is not None
+    assert some["age"].tolist() == ["3", "1"]
+    assert some.index.tolist() == [0, 1]
+    assert load(rows, {"text": "text"}).metadata is None
+    with pytest.raises(DatasetError, match=r"no column 'wards' for the role metadata\. Did you mean 'ward'"):
+        load(rows, {"text": "text", "metadata": "wards"})

@@ -199,6 +199,7 @@ def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list, 
     app.run()
     assert "No vectors chosen yet" in words_of(app)
     frame = pd.DataFrame({"sex": ["f", "m"] * 30, "a": [[0.5, 1.0]] * 60, "b": [[2.0]] * 60})
+    frame = frame.assign(ward=["x", "y", "z"] * 20, words=[f"note {i}" for i in range(60)])
     frame.to_parquet(tmp_path / "v.parquet")
     app.get_by_key("setup_vector_path").set_value(str(tmp_path / "v.parquet")).run()
     text = words_of(app)
@@ -207,10 +208,16 @@ def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list, 
     assert not [box for box in app.multiselect if box.label == "Vectors to audit"]
     next(box for box in app.selectbox if box.label.startswith("Column or tensor")).set_value("b").run()
     next(box for box in app.multiselect if box.label == "Sensitive labels").set_value(["sex"]).run()
+    next(box for box in app.multiselect if box.label.startswith("What the recipient holds")).set_value(["ward"])
+    next(box for box in app.selectbox if box.label == "Text it was made from (optional)").set_value("words")
+    app.get_by_key("setup_curve").set_value(True).run()
     button(app, "Check and plan").click().run()
     button(app, "Start the audit").click().run()
     assert not app.exception
     spec = started[0]
+    assert spec.data.metadata == ("ward",)
+    assert spec.data.roles["prompt"] == "words"
+    assert spec.curve.times == 10
     assert (spec.model, spec.vectors.column, spec.data.labels) == (None, "b", ("sex",))
     assert spec.vectors.path == spec.data.path == str(tmp_path / "v.parquet")
 
