@@ -126,7 +126,8 @@ def plan_here(spec: AnySpec) -> Plan:
         array = load_vectors(spec.vectors, dataset.frame["example_id"], spec.data.column("id"))
         width = array.shape[1]
         notes += [f"{len(array):,} vectors of {width:,} numbers.", *vector_notes(array)]
-    exported = len(spec.artifacts) * layers
+    exported = len(spec.artifacts) * layers if spec.model else 1
+    notes += family_note(len(spec.data.labels), exported, len(spec.probes))
     defences = measured(spec)
     prompts = 1 + len(directives(spec))  # each directive is read by the model anew
     fits = exported * len(defences)
@@ -147,6 +148,19 @@ def plan_here(spec: AnySpec) -> Plan:
         seconds += 5 * 2.0 * weights * written / speed
         notes.append(f"At most {written:,} tokens of summaries are written.")
     return Plan("vectors", audited, int(tokens * share), seconds + 15, size, power, [], notes + extra)
+
+
+def family_note(labels: int, exported: int, probes: int) -> list[str]:
+    """What is corrected for in a planned run of several tests; [] for one."""
+    tests = labels * exported * probes
+    if tests < 2:
+        return []
+    return [
+        f"{tests:,} tests are declared: {labels:,} {'label' if labels == 1 else 'labels'} × {exported:,} "
+        f"{'vector' if exported == 1 else 'vectors'} (artifact and layer) × {probes:,} "
+        f"{'attacker' if probes == 1 else 'attackers'}. The run is over budget only after Holm's correction over them, "
+        "and within budget only if every one is; the power stated is that of one vector and label."
+    ]
 
 
 def _depth_and_width(spec: VectorsSpec) -> tuple[int, int]:

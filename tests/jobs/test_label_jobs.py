@@ -79,6 +79,7 @@ def test_vectors_from_a_file_take_several_labels_on_the_command_line(home, notes
     assert "in 2 classes" in planned
     assert "age_band: " in planned
     assert "in 3 classes" in planned
+    assert "2 tests are declared: 2 labels × 1 vector (artifact and layer) × 1 attacker." in planned
     assert cli.main([*arguments, "--out", str(home / "run")]) == 0
     said = capsys.readouterr().out
     assert "2 tests (2 labels × 1 vector × 1 attacker) were declared" in said

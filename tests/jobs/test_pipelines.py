@@ -130,6 +130,7 @@ def test_a_sweep_over_layers_runs_the_model_once_and_keeps_what_it_has(home, tin
     assert set(sweep.read("probe_metrics")["layer"]) == {0, 1, 2, 3}
     planned = jobs.plan(parse_spec(sweep.manifest["spec"]))
     assert planned.bytes == 4 * 32 * planned.rows * 8
+    assert any("8 tests are declared: 1 label × 8 vectors" in note for note in planned.notes)
     # Another artifact and another k are new; the rest is there already.
     more = ["lasttok", "maxpool", "last_k_mean"]
     run = run_spec(vectors_spec(home, tiny_llama, layers=[-1, 0], artifacts=more, last_k=2))
