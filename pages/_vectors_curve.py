@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from auditcore import words
+from auditcore import summary, words
 from auditcore.figures import curve as figures
 from auditcore.findings import curve as told
+from auditcore.findings.ceiling import ceiling_of
 from auditcore.store import Run
 from pages import _ui as ui
 
@@ -32,7 +33,9 @@ def draw(run: Run, attribute: str, artifact: str, budget: float) -> None:
     ui.chart_title(
         f"Accuracy of {shown} against training rows", f"{layer}{n} test subjects; dotted: guessing. 95 % intervals."
     )
-    ui.chart(figures.curve_figure(mine, beyond), "curve", f"Accuracy over training rows. {words.plain(sentence)}")
+    top = ceiling_of(summary.ceilings(run, ui.read), attribute, str(mine["split"].iloc[0]))
+    fig = figures.curve_figure(mine, beyond, ceiling=top)
+    ui.chart(fig, "curve", f"Accuracy over training rows. {words.plain(sentence)}")
     st.html(figures.curve_table(mine, beyond))
     ui.quiet(told.RULE)
     ui.download_csv(points, "sample_curve.csv", "curve_csv")

@@ -7,19 +7,26 @@ import plotly.graph_objects as go
 from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
 from auditcore.figures.tables import table_html
+from auditcore.findings.ceiling import NAME as CEILING
 from auditcore.words import NONE, count, escape, known, number, percent, percent_interval
 
 SIGNS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
-def curve_figure(points: pd.DataFrame, more: pd.DataFrame, height: int = 380) -> go.Figure:
+def curve_figure(
+    points: pd.DataFrame, more: pd.DataFrame, height: int = 380, ceiling: float | None = None
+) -> go.Figure:
     """Draw accuracy with 95 % intervals over training rows (log axis) per probe, and dashed what is extrapolated.
 
-    points, more: rows of one attribute and artifact.
+    points, more: rows of one attribute and artifact; ceiling: what nobody can beat on this data, where that is known.
     """
     fig = Canvas(height)
     chance, last = float(points["chance"].iloc[0]), float(points["n_train"].max())
     fig.add_hline(y=chance, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
+    if ceiling is not None:
+        fig.add_hline(y=ceiling, line={"dash": "dash", "width": 1.5, "color": theme.VIOLET}, layer="below")
+        look = {"size": 12, "color": theme.VIOLET}
+        fig.note(f"{CEILING} {percent(ceiling)}", 0, ceiling, xref="x domain", yanchor="bottom", font=look)
     drawn = more[more["accuracy"].map(known)]
     for place, (probe, mine) in enumerate(points.groupby("probe", sort=False)):
         mine, hue = mine.sort_values("n_train"), theme.SERIES[place % len(theme.SERIES)]

@@ -205,7 +205,8 @@ def _curve(run: Run, attribute: str, points: pd.DataFrame, more: pd.DataFrame, n
     mine, beyond = points[points["artifact"] == artifact], more[more["artifact"] == artifact]
     told = words.plain(curve_finding(points, more, artifact, float(run.manifest["spec"]["budget"])))
     title = f"{words.shorten(attribute, 60)}: an attacker with fewer rows, and with more"
-    body = _plot(curve_figure(mine, beyond), f"curve-{number}")
+    top = ceiling.ceiling_of(summary.ceilings(run), attribute, str(mine["split"].iloc[0]))
+    body = _plot(curve_figure(mine, beyond, ceiling=top), f"curve-{number}")
     return _section(title, body, f"{told} {RULE}"), True
 
 

@@ -71,6 +71,7 @@ def curves(refused: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def test_a_curve_is_dashed_beyond_what_was_measured() -> None:
     points, more = curves()
+    assert any(s.y0 == s.y1 == 0.73 for s in curve_figure(points, more, ceiling=0.73).layout.shapes)
     fig = curve_figure(points, more)
     dashed = [trace for trace in fig.data if trace.line.dash == "dash"]
     assert [list(trace.x) for trace in dashed] == [[8000.0]]
