@@ -29,8 +29,8 @@ def ceiling_sentence(row: dict[str, Any] | None, best: Any) -> list[str]:
     if row is None or not known(row["ceiling"]):
         return []
     top, chance, error = float(row["ceiling"]), float(best["chance"]), float(row["standard_error"])
-    parts = [f"{NAME}: ", Strong(percent(top)), ", what a reader of the same notes who knows how they were made would "]
-    parts.append(f"name on average ({counted(int(row['n_eval']), 'row')}). ")
+    parts = [f"{NAME}: ", Strong(percent(top)), ": whoever reads the same notes and knows how they were made is right "]
+    parts.append(f"as often on average ({counted(int(row['n_eval']), 'row')}). ")
     if not known(best["accuracy"]) or top <= chance:
         return parts
     accuracy = float(best["accuracy"])
