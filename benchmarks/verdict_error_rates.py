@@ -111,8 +111,9 @@ def _given(rng: np.random.Generator, codes: np.ndarray, gap: float, n_classes: i
 def _attacker(scenario: Scenario, gap: float, rng: np.random.Generator, n_boot: int, seed: int) -> tuple[str, float]:
     """Verdict of one attacker, and the p-value of "its gap is at most the budget"."""
     k = scenario.n_classes
-    one_note = Scenario(TRAIN, k)
-    train_codes, codes = np.arange(TRAIN) % k, np.arange(scenario.n_subjects) % k
+    n_train = max(TRAIN, 30 * k)
+    one_note = Scenario(n_train, k)
+    train_codes, codes = np.arange(n_train) % k, np.arange(scenario.n_subjects) % k
     shown = 0.3 if gap else 0.0  # enough prototypes to be learnt for certain
     train = vectors(rng, train_codes, one_note, _given(rng, train_codes, shown, k))
     test = vectors(rng, codes, scenario, _given(rng, codes, gap, k))
