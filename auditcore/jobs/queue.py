@@ -47,13 +47,15 @@ def again(run: Run) -> None:
 
 
 def prepare_resume(run: Run) -> None:
-    """Check that a run can be continued and clear its cancel signal."""
+    """Check that a run can be continued; clear its cancel signal and what a kill left half-written."""
     status = run.status
     if run.alive:
         raise RunError(f"Run {run.id} is already being worked on.")
     if status == "done":
         raise RunError(f"Run {run.id} is finished; there is nothing to resume.")
     (run.path / CANCEL).unlink(missing_ok=True)
+    for half in run.path.glob(".*.tmp"):
+        half.unlink(missing_ok=True)
     run.update(message="")
 
 

@@ -79,7 +79,10 @@ def test_stopped_among_its_copies_it_goes_on_there(home, pair, monkeypatch) -> N
     run = store.create_run(dump_spec(parse_spec(spec)))
     with pytest.raises(KeyboardInterrupt):
         jobs.execute(run)
+    half = run.path / ".run.json.0a1b2c3d.tmp"
+    half.write_text("{")  # what a kill leaves of a file that was being written
     jobs.prepare_resume(run)
+    assert not half.exists()
     jobs.execute(run)
     assert seen == ["target", "reference", *["copy"] * 5]  # the third twice
     for name, table in tables_of(run).items():
