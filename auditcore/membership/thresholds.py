@@ -195,7 +195,8 @@ def classify(score_row: Mapping[str, Any] | pd.Series, metrics: pd.DataFrame, at
     if pd.isna(first["value"]):
         raise SpecError(f"attack '{attack}': {why_unresolved(first)}; {choose}.")
     rank = score_row["rank_score"]
-    if score_row["status"] == "no_evidence" or pd.isna(rank) or not np.isfinite(rank):
+    # One error position, or none that moved, is no ground to clear a text on, whatever its place in a ranking.
+    if score_row["status"] in ("no_evidence", "insufficient") or pd.isna(rank) or not np.isfinite(rank):
         return "no evidence"
     # A null threshold: calling even the first tied block members would cost more false positives than allowed.
     if pd.isna(first["threshold"]):

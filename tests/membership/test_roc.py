@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from auditcore.membership.roc import exact_roc, needed_nonmembers
 from auditcore.membership.thresholds import (
     allowed_false_positives,
     auc,
+    classify,
     exact_interval,
     operating_point,
     resolvable,
@@ -140,3 +142,11 @@ def test_exact_interval():
     low, high = exact_interval(0.5, 10, 0.025)
     assert (low, high) == (pytest.approx(0.18709, abs=1e-5), pytest.approx(0.81291, abs=1e-5))
     assert np.isnan(exact_interval(np.nan, 10, 0.025)).all()
+
+
+def test_a_text_without_ground_to_judge_is_not_cleared():
+    point = {"attack": "ez", "metric": "tpr", "target_fpr": 0.1, "value": 0.5, "threshold": 3.0, "resolvable": True}
+    metrics = pd.DataFrame([point])
+    row = {"attack": "ez", "rank_score": 0.0}
+    assert classify({**row, "status": "insufficient"}, metrics, "ez", 0.1) == "no evidence"
+    assert classify({**row, "status": "ok"}, metrics, "ez", 0.1) == "not a member"
