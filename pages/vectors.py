@@ -178,6 +178,11 @@ def _verdict(verdicts: pd.DataFrame, choice: Choice) -> None:
     rest += f" on {labels} sensitive labels" if labels > 1 else ""
     rest += ", after Holm's correction" if len(each) > 1 else ""
     meaning = findings.MEANINGS.get(name, "")
+    alone = int(each["verdict"].eq("over budget").sum())
+    if name == "not resolved" and alone:
+        meaning = (
+            f"by itself {alone} of {len(each)} attackers is over budget, but that many tries may show one by chance"
+        )
     ui.html(
         f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;'
         f"{words.escape(meaning[:1].upper() + meaning[1:])}: {words.escape(rest)}, budget {choice.budget:g}.</p>"

@@ -36,6 +36,18 @@ def test_it_opens_with_the_finding_the_verdict_and_what_the_test_could_show(home
     assert "V-information" in text
 
 
+def test_an_attacker_over_by_itself_alone_is_told_from_one_that_no_attacker_settles(home: Path) -> None:
+    run = vectors_run(home / "corrected")
+    verdicts = run.read("verdicts")
+    each = verdicts["attacker"] != "all"
+    verdicts.loc[each, "verdict"] = "over budget"
+    verdicts.loc[~each, "verdict"] = "not resolved"
+    run.write("verdicts", verdicts)
+    text = html(page(run))
+    assert f"By itself {int(each.sum())} of {int(each.sum())} attackers is over budget" in text
+    assert "reaches across the budget" not in text
+
+
 def test_the_address_restores_attribute_artifact_and_layer(home: Path) -> None:
     run = vectors_run(home / "one", rows=300, layers=(0, 30), attributes=("race", "sex"))
     text = html(page(run, attribute="sex", artifact="lasttok", layer="0"))
