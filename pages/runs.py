@@ -198,7 +198,8 @@ def _verdict_lines(run: Run) -> None:
     rows = ui.read(run, "verdicts")
     body = ""
     for row in rows.to_dict("records"):
-        what = row["artifact"] if isinstance(row["artifact"], str) else "training rows"
+        together = "all artifacts" if row["kind"] == "vectors" else "training rows"
+        what = row["artifact"] if isinstance(row["artifact"], str) else together
         attribute = f"{row['attribute']} from " if isinstance(row["attribute"], str) else ""
         attacker = "all declared attackers" if row["attacker"] == "all" else str(row["attacker"])
         measured = words.isolated(words.shorten(f"{attribute}{what}", 60))
