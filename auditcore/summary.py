@@ -98,10 +98,8 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
 def strongest_probes(metrics: pd.DataFrame) -> pd.DataFrame:
     """One row per attribute and artifact: the probe and layer with the largest signed gap on the test split."""
     pooled = metrics[metrics["seed"].isna() & (metrics["defence"] == findings.baseline(metrics))]
-    for split in TEST_SPLITS:
-        if (pooled["split"] == split).any():
-            pooled = pooled[pooled["split"] == split]
-            break
+    if pooled["split"].isin(TEST_SPLITS).any():
+        pooled = pooled[pooled["split"] == judging_split(pooled)]
     ranked = pooled.sort_values("signed_gap", ascending=False, na_position="last", kind="stable")
     best = ranked.drop_duplicates(["attribute", "artifact"])
     return best.sort_values(["attribute", "signed_gap"], ascending=[True, False], kind="stable", ignore_index=True)
@@ -145,7 +143,7 @@ def giveaway_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
     if run.kind != "vectors" or not run.has("probe_metrics"):
         return []
     metrics = read(run, "probe_metrics")
-    split = next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+    split = judging_split(metrics)
     sentence = findings.giveaway_sentence(metrics, split)
     return [sentence] if sentence else []
 
@@ -298,7 +296,7 @@ def defences(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:
     metrics = read(run, "probe_metrics")
     if metrics.empty or not told.has_defences(metrics):
         return {}
-    split = next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+    split = judging_split(metrics)
     costs = read(run, "defence_costs") if run.has("defence_costs") else None
     attributes = [str(a) for a in metrics["attribute"].unique()]
     return {a: told.summarise(told.defended(metrics, a, split), costs, a) for a in attributes}
@@ -315,7 +313,7 @@ def baselines(run: Run, read: Read = read_table) -> dict[str, tuple[pd.DataFrame
     if not run.has("baseline_metrics") or not run.has("baseline_differences"):
         return {}
     metrics, moved = read(run, "baseline_metrics"), read(run, "baseline_differences")
-    split = next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+    split = judging_split(metrics)
     defence = findings.baseline(moved)
     attributes = [str(a) for a in metrics["attribute"].unique()]
     return {a: (held.chosen(metrics, a, split), held.chosen(moved, a, split, defence)) for a in attributes}

@@ -8,6 +8,7 @@ import streamlit as st
 
 from auditcore import findings, words
 from auditcore.figures import tokens as figures
+from auditcore.findings.common import records
 from auditcore.store import Run
 from auditcore.words import Strong
 from pages import _membership_compare, _membership_groups
@@ -296,7 +297,7 @@ def _score_rows(run: Run, row: str, listed: list[str]) -> list[dict[str, Any]]:
     if not run.has("membership_scores"):
         return []
     found = _scores(run, listed if row in listed else [row])
-    return found[found["example_id"] == row].to_dict("records")  # type: ignore[return-value]
+    return records(found[found["example_id"] == row])
 
 
 def _tokens(run: Run, row: str, first: int) -> pd.DataFrame:

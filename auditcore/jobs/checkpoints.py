@@ -278,13 +278,12 @@ class Bench:
         one = evidence.Pass("target", "target", self.rows.encoded.select(at), False, spec.score)
         found = {}
         for side, print_ in (("target", checkpoint.fingerprint), ("reference", self.base)):
-            arrays = one.cached(spec, print_)
-            if arrays is None:
+
+            def model(off: bool = side == "reference") -> Any:
                 lm = checkpoint.open()
-                model = lm if side == "target" else replace(lm, adapter_off=True, fingerprint=self.base)
-                arrays = one.run(spec, model, self._alive())
-                cache.save("tokens", one.key(spec, print_, False), arrays)
-            found[side] = arrays
+                return replace(lm, adapter_off=True, fingerprint=self.base) if off else lm
+
+            found[side] = one.arrays(spec, print_, model, self._alive())
         tokens = evidence.tokens(spec, self.rows.dataset, one.encoded, None, frozenset(), found)
         frame = self.rows.frame.iloc[at]
         scores = score_table(

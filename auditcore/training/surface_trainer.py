@@ -80,6 +80,7 @@ class SurfaceTrainer(Trainer):
             self._prepare(step)
         turned = Turned(self, strength) if active else None
         more = turned.plan(parts) if turned is not None else []
+        prompts = self.prompts
         scale = 1.0 / int(self.task.in_loss[np.concatenate(parts)].sum())
         value = 0.0
         for rows in parts:
@@ -92,10 +93,12 @@ class SurfaceTrainer(Trainer):
             if turned is not None:
                 turned.add(hidden, mask, self.usable_codes(rows))
         for rows in more:
+            assert turned is not None
+            assert prompts is not None
             with self._own_stream(step, rows):
                 mine = self.workers.share(rows)
                 hidden, mask = self._prompts_only(mine) if len(mine) else (None, None)
-                turned.add(hidden, mask, self.prompts.codes[rows])  # type: ignore[union-attr]
+                turned.add(hidden, mask, prompts.codes[rows])
         value = self._add_up(value)
         norm = self.clipped([p.grad for p in self.parameters.values() if p.grad is not None], step)
         row = {"lambda": strength, "lm_loss": value, "lora_grad_norm": norm, "grad_norm": norm}
