@@ -20,6 +20,12 @@ from pages._options import choose_options
 
 PLAN_KEY = "_setup_plan"
 LONG = 1200  # seconds from which a shorter way is pointed out
+UNANSWERED = {
+    ("model", "source"): "Name the model first.",
+    ("model", "reference"): "Name the model before fine-tuning first.",
+    ("checkpoints", "folder"): "Name the folder of adapters first.",
+    ("checkpoints", "base"): "Name the model that the adapters belong to first.",
+}
 
 
 def main() -> None:
@@ -85,11 +91,10 @@ def _first_rows(facts: data.FileFacts, roles: dict[str, Any]) -> None:
 def _decide(raw: dict[str, Any] | None) -> None:
     """What the audit will be able to show, then start."""
     ui.section("Before you start")
-    if raw is None:
-        ui.empty("Choose the data first.")
-        return
-    if not (raw.get("model") or {}).get("source", "another kind"):
-        ui.empty("Name the model first.")
+    missing = "Choose the data first." if raw is None else _unanswered(raw)
+    if raw is None or missing:
+        ui.empty(missing)
+        st.button("Check and plan", type="primary", key="setup_check", width="stretch", disabled=True)
         return
     try:
         spec = parse_spec(raw, "This audit")
@@ -111,6 +116,14 @@ def _decide(raw: dict[str, Any] | None) -> None:
     else:
         _show_plan(spec, found)
     _download(spec)
+
+
+def _unanswered(raw: dict[str, Any]) -> str:
+    """What must be named before anything can be planned, or "" when all is."""
+    for (part, field), sentence in UNANSWERED.items():
+        if (raw.get(part) or {}).get(field) == "":
+            return sentence
+    return ""
 
 
 def _key(spec: AnySpec) -> str:

@@ -48,6 +48,9 @@ def test_defaults_are_written_out_and_read_back(raw: dict) -> None:
         ({"template": "{text"}, "template"),
         ({"template": "{text!r}"}, "nothing else inside the braces"),
         ({"model": {"source": "a", "device": "gpu"}}, "'gpu' is not a device"),
+        ({"model": {"source": " ", "reference": "b"}}, "model.source: is empty"),
+        ({"model": {"source": "a", "reference": ""}}, "model.reference: is empty"),
+        ({"data": {"path": "", "roles": {}}}, "data.path: is empty"),
     ],
 )
 def test_mistakes_are_named(change: dict, words: str) -> None:
@@ -62,6 +65,18 @@ def test_vectors_need_a_label_and_one_source() -> None:
         parse_spec({**VECTORS, "data": {"path": "x", "roles": {"prompt": "p"}}})
     with pytest.raises(SpecError, match="either a model"):
         parse_spec({**VECTORS, "vectors": {"path": "v.parquet"}})
+
+
+def test_an_empty_folder_is_not_the_working_directory() -> None:
+    raw = {
+        "kind": "frontier",
+        "checkpoints": {"folder": "", "base": "smollm2-135m"},
+        "data": {"path": "x", "roles": {"prompt": "p", "label": "sex"}},
+        "rouge_rows": 0,
+    }
+    with pytest.raises(SpecError, match=r"checkpoints\.folder: is empty"):
+        parse_spec(raw)
+    assert parse_spec({**raw, "checkpoints": {"folder": ".", "base": "smollm2-135m"}}).checkpoints.folder == "."
 
 
 def test_a_file_is_one_document(tmp_path) -> None:

@@ -1,13 +1,13 @@
 """Mitigation and choice. In: mappings. Out: specs of SurfaceLoRA and of checkpoints that are there already."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from auditcore.spec.audit import Audit
 from auditcore.spec.exported import Added, Artifacts, DefenceSpec, Probes
 from auditcore.spec.names import ADVERSARIES
-from auditcore.spec.parts import ModelSpec, Part, known_names
+from auditcore.spec.parts import ModelSpec, Part, Place, choices
 from auditcore.spec.recipes import SurfaceShape
 from auditcore.spec.training import Training
 
@@ -77,7 +77,9 @@ class SurfaceLoraSpec(CheckpointAudit, Training):
     strength: float = Field(default=2.0, ge=0, alias="lambda")  # 0: utility-only LoRA
     lambda_begin: int = Field(default=0, ge=0)  # steps without a turned gradient at the beginning
     lambda_steps: int | None = Field(default=None, ge=1)  # in which lambda rises; None: all that follow
-    adversary: list[str] = Field(default_factory=lambda: ["mlp", "ridge"], min_length=1)
+    adversary: Annotated[list[str], Field(min_length=1), choices("adversary", ADVERSARIES)] = Field(
+        default_factory=lambda: ["mlp", "ridge"]
+    )
     discriminator: DiscriminatorSpec = Field(default_factory=DiscriminatorSpec)
     adversary_splits: tuple[Literal["train", "defence_fit"], ...] = ("train",)  # prompts the adversaries learn from
     max_reversed_norm: float = Field(default=3.0, gt=0)  # of the turned gradient; max_grad_norm is the other part's
@@ -87,11 +89,6 @@ class SurfaceLoraSpec(CheckpointAudit, Training):
     learning_rate: float = Field(default=2e-4, gt=0)
     warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
     lora: SurfaceShape = Field(default_factory=SurfaceShape)
-
-    @field_validator("adversary")
-    @classmethod
-    def _adversary(cls, value: list[str]) -> list[str]:
-        return known_names("adversary", value, ADVERSARIES)
 
     @model_validator(mode="after")
     def _training(self) -> Self:
@@ -130,8 +127,8 @@ class SurfaceLoraSpec(CheckpointAudit, Training):
 class CheckpointFolder(Part):
     """Adapters the user already has, each in a folder of its own, and the model they belong to."""
 
-    folder: str
-    base: str
+    folder: Place
+    base: Place
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     precision: Literal["full", "bf16"] = "full"
     device: str = "auto"

@@ -1,20 +1,22 @@
 """Which rows. In: mappings. Out: a file with its roles, a public corpus, licensed notes."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from auditcore.errors import did_you_mean
 from auditcore.spec.names import CLINICAL, CLINICAL_ROLES, CLINICAL_SPLITS, CORPORA, ROLES, SEQUENCES, UNITS, SplitName
-from auditcore.spec.parts import Part, known_names, one_of
+from auditcore.spec.parts import Part, Place, choice, choices
 
 
 class CorpusSpec(Part):
     """How to make rows from a public corpus: sequences of one length, whole documents drawn for members or others."""
 
-    name: str
-    sequences: str | None = None  # None: joined for ag_news and xsum, cut for wikitext, last for code
-    unit: str = "words"
+    name: Annotated[str, choice("corpus", CORPORA)]
+    sequences: Annotated[str, choice("kind of sequences", SEQUENCES)] | None = (
+        None  # None: joined for ag_news and xsum, cut for wikitext, last for code
+    )
+    unit: Annotated[str, choice("unit", UNITS)] = "words"
     length: int = Field(default=128, ge=2)  # units in a sequence
     members: int | None = Field(default=None, gt=0)  # None: the documents that are left, half and half
     nonmembers: int | None = Field(default=None, gt=0)
@@ -25,48 +27,24 @@ class CorpusSpec(Part):
     keep_spacing: bool = False  # words: white space as it is written, line breaks and indentation too
     seed: int = 0
 
-    @field_validator("name")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        return one_of("corpus", value, CORPORA)
-
-    @field_validator("sequences")
-    @classmethod
-    def _sequences(cls, value: str | None) -> str | None:
-        return None if value is None else one_of("kind of sequences", value, SEQUENCES)
-
-    @field_validator("unit")
-    @classmethod
-    def _unit(cls, value: str) -> str:
-        return one_of("unit", value, UNITS)
-
 
 class ClinicalSpec(Part):
     """Licensed notes from the user's own copy, as PhysioNet gives them. Rows stay in memory and in the run's folder."""
 
-    source: str
-    parts: list[str] | None = None  # discharge_me: which of its folders; None: all that are there
+    source: Annotated[str, choice("source", CLINICAL)]
+    # discharge_me: which of its folders; None: all that are there
+    parts: Annotated[list[str], choices("part", CLINICAL_SPLITS)] | None = None
     admissions: str | None = None  # mimic_iv_bhc: MIMIC-IV's admissions.csv.gz, which holds the recorded race
     notes: str | None = None  # mimic_iv_bhc: MIMIC-IV-Note's discharge.csv.gz, which tells the stay of a note
     race_table: str | None = None  # an edited copy of auditcore/datasets/recorded_race.yaml
     leftovers: Literal["drop", "keep"] = "drop"  # prompts that still hold a long piece of their summary
     seed: int = 0
 
-    @field_validator("source")
-    @classmethod
-    def _source(cls, value: str) -> str:
-        return one_of("source", value, CLINICAL)
-
-    @field_validator("parts")
-    @classmethod
-    def _parts(cls, value: list[str] | None) -> list[str] | None:
-        return None if value is None else known_names("part", value, dict.fromkeys(CLINICAL_SPLITS, ""))
-
 
 class DataSpec(Part):
     """Which rows, and which column plays which role."""
 
-    path: str
+    path: Place
     corpus: CorpusSpec | None = None  # path is a corpus, and rows (text, member, group, id) are made from it first
     clinical: ClinicalSpec | None = None  # path is a folder of licensed notes; they bring roles and splits
     roles: dict[str, str | list[str]] = Field(default_factory=dict)

@@ -2,19 +2,19 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from auditcore.errors import did_you_mean
 from auditcore.spec.names import ARTIFACTS, DEFENCES, PROBES, WHY_NOT, Fraction
-from auditcore.spec.parts import Part, known_names
+from auditcore.spec.parts import Part, choices
 
 # The defences that change a vector; the others leave it as it is (none) or change what the model reads (prompt).
 ON_VECTORS = {name: words for name, words in DEFENCES.items() if name not in ("none", "prompt")}
 
-Artifacts = Annotated[list[str], Field(min_length=1), AfterValidator(lambda v: known_names("artifact", v, ARTIFACTS))]
-Probes = Annotated[list[str], Field(min_length=1), AfterValidator(lambda v: known_names("probe", v, PROBES))]
-Defences = Annotated[list[str], Field(min_length=1), AfterValidator(lambda v: known_names("defence", v, DEFENCES))]
-Added = Annotated[list[str], AfterValidator(lambda v: known_names("defence", v, ON_VECTORS))]
+Artifacts = Annotated[list[str], Field(min_length=1), choices("artifact", ARTIFACTS)]
+Probes = Annotated[list[str], Field(min_length=1), choices("probe", PROBES)]
+Defences = Annotated[list[str], Field(min_length=1), choices("defence", DEFENCES)]
+Added = Annotated[list[str], choices("defence", ON_VECTORS)]
 
 
 class DefenceSpec(Part):

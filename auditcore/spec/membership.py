@@ -1,13 +1,15 @@
 """Which training rows does the model remember? In: a mapping. Out: a membership spec."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from auditcore.spec.audit import Audit
 from auditcore.spec.names import ATTACKS, Fraction, LiraVariant
-from auditcore.spec.parts import ModelSpec, Part, known_names
+from auditcore.spec.parts import ModelSpec, Part, choices
 from auditcore.spec.recipes import RecipeSpec
+
+Attacks = Annotated[list[str], Field(min_length=1), choices("attack", ATTACKS)]
 
 
 class ShadowSpec(RecipeSpec):
@@ -66,7 +68,7 @@ class MembershipSpec(Audit):
 
     kind: Literal["membership"] = "membership"
     model: ModelSpec
-    attacks: list[str] = Field(default_factory=lambda: ["ez", "loss", "reference"], min_length=1)
+    attacks: Attacks = Field(default_factory=lambda: ["ez", "loss", "reference"])
     ez_policy: Literal["paper", "official"] = "paper"
     skip_first: bool = True
     recall_shots: int = Field(default=5, ge=1)  # non-members in the prefix of `recall`; they leave the evaluation
@@ -88,11 +90,6 @@ class MembershipSpec(Audit):
         if self.self_prompt.new_tokens is not None:
             return self.self_prompt.new_tokens
         return min(64, max(self.max_length - 16, self.max_length // 2))
-
-    @field_validator("attacks")
-    @classmethod
-    def _attacks(cls, value: list[str]) -> list[str]:
-        return known_names("attack", value, ATTACKS)
 
     @model_validator(mode="after")
     def _reference(self) -> "MembershipSpec":

@@ -5,8 +5,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from auditcore.spec.audit import Audit, validation_rows
-from auditcore.spec.names import ATTACKS, Fraction, SplitName
-from auditcore.spec.parts import ModelSpec, Part, known_names
+from auditcore.spec.membership import Attacks
+from auditcore.spec.names import Fraction, SplitName
+from auditcore.spec.parts import ModelSpec, Part
 from auditcore.spec.recipes import LoraSpec
 
 
@@ -81,7 +82,7 @@ class SweepSpec(Audit):
     validation: float | Literal["unknown", "defence_fit", "bal_train", "bal_val"] = 0.1
     schedule: Literal["linear", "cosine", "constant"] = "constant"
     autocast: Literal["auto", "bf16", "none"] = "auto"
-    attacks: list[str] = Field(default_factory=lambda: ["ez", "loss", "reference"], min_length=1)
+    attacks: Attacks = Field(default_factory=lambda: ["ez", "loss", "reference"])
     ez_policy: Literal["paper", "official"] = "paper"
     skip_first: bool = True
     score: Literal["target", "all"] = "target"
@@ -91,8 +92,3 @@ class SweepSpec(Audit):
     on_duplicates: Literal["warn", "exclude"] = "warn"
 
     _validation = field_validator("validation", mode="before")(validation_rows)
-
-    @field_validator("attacks")
-    @classmethod
-    def _attacks(cls, value: list[str]) -> list[str]:
-        return known_names("attack", value, ATTACKS)

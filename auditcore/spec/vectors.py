@@ -1,20 +1,20 @@
 """What can be inferred from exported vectors? In: a mapping. Out: a vectors spec."""
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from auditcore.spec.audit import Audit
 from auditcore.spec.exported import Artifacts, Defences, DefenceSpec, Probes
 from auditcore.spec.names import BASELINES, Fraction
-from auditcore.spec.parts import ModelSpec, Part, known_names
+from auditcore.spec.parts import ModelSpec, Part, Place, choices
 
 
 class VectorFile(Part):
     """Vectors the user already has: one row each, in the order of the data (or joined by the id role)."""
 
-    path: str
+    path: Place
     column: str | None = None
 
 
@@ -52,7 +52,8 @@ class VectorsSpec(Audit):
     layers: list[int] | Literal["all"] = Field(default_factory=lambda: [-1])
     last_k: int = Field(default=8, ge=1)  # tokens in the artifact last_k_mean
     probes: Probes = Field(default_factory=lambda: ["linear", "mlp"])
-    baselines: list[str] = Field(default_factory=lambda: list(BASELINES))  # those the data has columns for
+    # Those the data has columns for
+    baselines: Annotated[list[str], choices("baseline", BASELINES)] = Field(default_factory=lambda: list(BASELINES))
     defences: Defences = Field(default_factory=lambda: ["none"])
     defence_options: DefenceSpec = Field(default_factory=DefenceSpec)
     directives: dict[str, str] | None = None  # of the defence `prompt`: name -> text; None: the three shipped ones
@@ -71,11 +72,6 @@ class VectorsSpec(Audit):
         if whole or value == "all":
             return value
         raise ValueError(f"{value!r} is neither a list of whole numbers, such as [0, 15, -1], nor all")
-
-    @field_validator("baselines")
-    @classmethod
-    def _baselines(cls, value: list[str]) -> list[str]:
-        return known_names("baseline", value, BASELINES)
 
     @field_validator("directives")
     @classmethod

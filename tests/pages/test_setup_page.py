@@ -134,6 +134,15 @@ def test_membership_asks_for_a_fine_tuned_model_and_says_what_it_can_show(open_p
     assert started[0].data.roles == {"text": "note", "member": "member", "group": "patient_id"}
 
 
+def test_checkpoints_without_a_folder_are_not_planned(open_page, rows: Path, started: list) -> None:
+    app = open_form(open_page, rows, "frontier")
+    assert "Name the folder of adapters first" in words_of(app)
+    assert button(app, "Check and plan").disabled
+    app.get_by_key("setup_adapters").set_value("adapters")
+    app.run()
+    assert "Name the folder of adapters first" not in words_of(app)
+
+
 def test_finetune_options_reach_the_spec(open_page, rows: Path, started: list) -> None:
     app = open_form(open_page, rows, "finetune")
     app.get_by_key("setup_method").set_value("lora")
