@@ -1,17 +1,15 @@
-"""A run in; its verdict cards, its one-sentence finding, and rows to compare runs by, out. No streamlit, no torch.
+"""A run in; what it found, in sentences, and rows to compare runs by, out. No streamlit, no torch.
 
 Used by the overview, the list of runs and the report, so that all three say the same.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import pandas as pd
 
 from auditcore import decisions, findings, records, votes, words
-from auditcore import verdict as rule
 from auditcore.decisions import Frontier
-from auditcore.findings import attributes, ceiling, curve, layers, outputs
+from auditcore.findings import attributes, ceiling, corrected, curve, layers, outputs
 from auditcore.findings import baselines as held
 from auditcore.findings import defences as told
 from auditcore.findings import frontier as say
@@ -19,20 +17,7 @@ from auditcore.store import Run
 from auditcore.words import Sentence, Strong
 
 Read = Callable[[Run, str], pd.DataFrame]
-OPERATING_POINT = 0.01  # the false positive rate at which membership is judged
-NEEDED = 718  # non-members that resolve it (membership.thresholds, which imports scipy: too slow for a first page)
 SUSPECT = "Members and non-members"  # how the warning of the blind baseline begins (membership.blind)
-TEST_SPLITS = ("bal_test", "bal_val")
-
-
-@dataclass(frozen=True)
-class Card:
-    """One verdict card: verdict words, what was measured, one number as text, lines of detail."""
-
-    verdict: str
-    what: str | Sentence
-    number: str
-    details: Sequence[str | Sentence] = field(default_factory=tuple)
 
 
 def read_table(run: Run, table: str) -> pd.DataFrame:
@@ -51,99 +36,12 @@ def run_verdict(run: Run, read: Read = read_table) -> str:
     return findings.overall(read(run, "verdicts")) if run.has("verdicts") else ""
 
 
-def cards(run: Run, read: Read = read_table, limit: int = 6) -> list[Card]:
-    """Verdict cards of a run; empty when it has no result yet."""
-    if run.kind == "membership" and run.has("attack_metrics") and run.has("verdicts"):
-        card = membership_card(read(run, "attack_metrics"), read(run, "verdicts"))
-        return [card] if card else []
-    if run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
-        return vector_cards(read(run, "probe_metrics"), read(run, "verdicts"))[:limit]
-    if decisions.has_checkpoints(run):
-        return checkpoint_cards(run, read)[:limit]
-    return []
-
-
-def strongest_attack(metrics: pd.DataFrame) -> pd.Series | None:
-    """The attack with the highest TPR at the operating point; None when no attack was measured there."""
-    at = metrics[(metrics["metric"] == "tpr") & ((metrics["target_fpr"] - OPERATING_POINT).abs() < 1e-9)]
-    if at.empty:
-        return None
-    ranked = at.sort_values("value", ascending=False, na_position="last", kind="stable")
-    return ranked.iloc[0]
-
-
-def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | None:
-    """Card of a membership audit: rows found at 1 % false alarms by the strongest attack."""
-    best = strongest_attack(metrics)
-    if best is None:
-        return None
-    name = findings.attack_name(str(best["attack"]))
-    groups = f"{words.count(best['n_member'])} members, {words.count(best['n_nonmember'])} others"
-    budget = f"budget {words.percent(_budget(verdicts))} above chance"
-    if not words.known(best["value"]):
-        what = "Training rows found at 1 % false alarms"
-        nothing = not best["n_member"] and not best["n_nonmember"] and best["n_no_evidence"]
-        why = f"so few rows cannot show it: {NEEDED} others are needed"
-        why = "no row holds evidence for it" if nothing else why
-        return Card(rule.NOT_RESOLVED, what, words.NONE, (why, groups))
-    spread = words.percent_interval(best["low"], best["high"])
-    first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"
-    n_attacks = metrics["attack"].nunique()
-    measured = ("Rows found at 1 % false alarms by ", Strong(name))
-    second = f"strongest of {n_attacks} attacks · {budget}" if n_attacks > 1 else budget
-    word = _declared(verdicts, verdicts["attacker"] == best["attack"])
-    return Card(word, measured, words.percent(best["value"]), (first, groups, second))
-
-
-def strongest_probes(metrics: pd.DataFrame) -> pd.DataFrame:
-    """One row per attribute and artifact: the probe and layer with the largest signed gap on the test split."""
-    pooled = metrics[metrics["seed"].isna() & (metrics["defence"] == findings.baseline(metrics))]
-    if pooled["split"].isin(TEST_SPLITS).any():
-        pooled = pooled[pooled["split"] == judging_split(pooled)]
-    ranked = pooled.sort_values("signed_gap", ascending=False, na_position="last", kind="stable")
-    best = ranked.drop_duplicates(["attribute", "artifact"])
-    return best.sort_values(["attribute", "signed_gap"], ascending=[True, False], kind="stable", ignore_index=True)
-
-
-def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
-    """Cards of a vectors audit, one per attribute and artifact; verdicts over all its probes.
-
-    First of every label its leakiest artifact, then the others, so that no label is cut off; strongest leak first.
-    """
-    best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
-    first = ~best.duplicated("attribute")
-    best = pd.concat([best[first], best[~first]])
-    made = []
-    for row in best.to_dict("records"):
-        mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
-        held = findings.pooled(metrics, row["attribute"], row["split"])
-        word = findings.together(held.loc[held["artifact"] == row["artifact"], "verdict"]) or rule.NOT_RESOLVED
-        probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
-        gap = f"LeakageGap {words.number(row['gap'])}, 90 % interval "
-        gap += words.interval(row["signed_low90"], row["signed_high90"])
-        attackers = f"strongest of {probes} probes" if probes > 1 else f"{row['probe']} probe"
-        size = f"{attackers} · {words.count(row['n_subjects'])} subjects · budget {words.number(_budget(mine))}"
-        what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"])]
-        what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size, *_behind(metrics, row))))
-    return made
-
-
-def _behind(metrics: pd.DataFrame, row: dict) -> list[str]:
-    """What the best defence of a card's artifact leaves to the strongest attacker, as one line; [] without any."""
-    table = told.summarise(told.defended(metrics, row["attribute"], row["split"]), None, row["attribute"])
-    best = told.best_defence(table, row["artifact"], int(row["layer"]))
-    if best is None or best["defence"] == row["defence"]:
-        return []
-    return [f"behind {best['defence']}: {words.percent(best['accuracy'])}, {best['verdict']}"]
-
-
 def giveaway_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
     """Who is given away with near certainty although the average is not over the budget; [] when nobody is."""
     if run.kind != "vectors" or not run.has("probe_metrics"):
         return []
     metrics = read(run, "probe_metrics")
-    split = judging_split(metrics)
+    split = findings.judging_split(metrics)
     sentence = findings.giveaway_sentence(metrics, split)
     return [sentence] if sentence else []
 
@@ -153,19 +51,14 @@ def ceilings(run: Run, read: Read = read_table) -> pd.DataFrame | None:
     return read(run, "ceilings") if run.has("ceilings") else None
 
 
-def judging_split(metrics: pd.DataFrame) -> str:
-    """The split that judges, or the one that chooses while the test rows are not read."""
-    return next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
-
-
 def vector_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
     """Beyond the finding: the ceiling, the layers, the labels together; for a terminal and a report."""
     if run.kind != "vectors" or not run.has("probe_metrics"):
         return []
     metrics = read(run, "probe_metrics")
     found: list[Sentence] = []
-    split = judging_split(metrics)
-    every = attributes.every_test(metrics, split)
+    split = findings.judging_split(metrics)
+    every = corrected.every_test(metrics, split)
     if every["attribute"].nunique() > 1:
         found += [attributes.attributes_finding(every), attributes.family_sentence(every)]
     table = ceilings(run, read)
@@ -189,7 +82,7 @@ def finding(run: Run, read: Read = read_table) -> Sentence:
         return findings.matched_finding(matched, str(sweep["attack"].iloc[0]), findings.finest_rate(sweep))
     if run.kind == "vectors" and run.has("probe_metrics"):
         metrics = read(run, "probe_metrics")
-        best = strongest_probes(metrics).sort_values("signed_gap", ascending=False, kind="stable")
+        best = findings.leakiest(metrics).sort_values("signed_gap", ascending=False, kind="stable")
         if len(best):
             row, budget = best.iloc[0], float(run.manifest["spec"]["budget"])
             return findings.vectors_finding(metrics, str(row["attribute"]), budget, str(row["split"]))
@@ -219,33 +112,6 @@ def checkpoint_finding(
         return sentence
     name = say.checkpoint_name(record["content"]["chosen"])
     return (*say.reveal_finding(read(run, "verdicts"), name), " On the selection rows: ", *sentence)
-
-
-def checkpoint_cards(run: Run, read: Read = read_table) -> list[Card]:
-    """Cards of a run of checkpoints, one per artifact at the checkpoint chosen; a verdict only on the test rows."""
-    seen = decisions.view([run], read=read)
-    record = decisions.revealed(run)
-    at = record["content"]["chosen"] if record is not None else seen.at
-    if at is None:
-        return []
-    table, split = seen.table[seen.table["step"] == at["step"]], "bal_test" if record is not None else "bal_val"
-    rows = findings.strongest(table, seen.declaration.attributes[0], split)
-    verdicts = read(run, "verdicts") if run.has("verdicts") and record is not None else None
-    made = []
-    for row in rows.to_dict("records"):
-        declared = row["artifact"] in seen.declaration.artifacts
-        word = "not declared" if not declared else "judged on bal_val only"
-        if declared and verdicts is not None:
-            mine = verdicts[(verdicts["attacker"] != "all") & (verdicts["artifact"] == row["artifact"])]
-            word = findings.together(mine["verdict"]) or rule.NOT_RESOLVED
-        gap = f"LeakageGap {words.signed(row['signed_gap'])}, 90 % interval "
-        gap += words.interval(row["signed_low90"], row["signed_high90"])
-        size = f"{split}, {words.count(row['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
-        name = say.checkpoint_name(at)
-        what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"]), f", {name}"]
-        what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size)))
-    return made
 
 
 def checkpoint_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
@@ -296,7 +162,7 @@ def defences(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:
     metrics = read(run, "probe_metrics")
     if metrics.empty or not told.has_defences(metrics):
         return {}
-    split = judging_split(metrics)
+    split = findings.judging_split(metrics)
     costs = read(run, "defence_costs") if run.has("defence_costs") else None
     attributes = [str(a) for a in metrics["attribute"].unique()]
     return {a: told.summarise(told.defended(metrics, a, split), costs, a) for a in attributes}
@@ -313,7 +179,7 @@ def baselines(run: Run, read: Read = read_table) -> dict[str, tuple[pd.DataFrame
     if not run.has("baseline_metrics") or not run.has("baseline_differences"):
         return {}
     metrics, moved = read(run, "baseline_metrics"), read(run, "baseline_differences")
-    split = judging_split(metrics)
+    split = findings.judging_split(metrics)
     defence = findings.baseline(moved)
     attributes = [str(a) for a in metrics["attribute"].unique()]
     return {a: (held.chosen(metrics, a, split), held.chosen(moved, a, split, defence)) for a in attributes}
@@ -391,7 +257,7 @@ def compared(runs: Sequence[Run], read: Read = read_table) -> pd.DataFrame:
     """Rows for the comparison of membership runs: run_id, name, attack, value, low, high, n_member, n_nonmember."""
     rows = []
     for run in runs:
-        best = strongest_attack(read(run, "attack_metrics"))
+        best = findings.strongest_attack(read(run, "attack_metrics"))
         if best is None or not words.known(best["value"]):
             continue
         name = str(run.manifest["spec"].get("name") or run.id)
@@ -413,15 +279,3 @@ def comparison_sentence(frame: pd.DataFrame) -> Sentence:
     ratio = high["value"] / low["value"]
     times = words.number(ratio, 0 if ratio >= 10 else 1)
     return (f"{a} gives away about {times} times fewer rows than {b}",)
-
-
-def _declared(verdicts: pd.DataFrame, own: "pd.Series[bool]") -> str:
-    """The combined line of the run where there is one, else the attacker's own."""
-    combined = verdicts[verdicts["attacker"] == "all"]
-    lines = combined if len(combined) else verdicts[own]
-    return str(lines["verdict"].iloc[0]) if len(lines) else rule.NOT_RESOLVED
-
-
-def _budget(verdicts: pd.DataFrame) -> float | None:
-    known = verdicts["budget"].dropna()
-    return float(known.iloc[0]) if len(known) else None

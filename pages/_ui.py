@@ -13,9 +13,9 @@ import pandas as pd
 import streamlit as st
 
 from auditcore import store, summary, verdict, words
+from auditcore.cards import Card
 from auditcore.errors import AuditError
 from auditcore.store import Run
-from auditcore.summary import Card
 from auditcore.words import Sentence, Strong, escape, isolated, sentence_html
 
 if TYPE_CHECKING:

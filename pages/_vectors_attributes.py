@@ -5,12 +5,13 @@ import streamlit as st
 
 from auditcore.figures import attributes as figures
 from auditcore.findings import attributes as say
+from auditcore.findings import corrected
 from pages import _ui as ui
 
 
 def draw(metrics: pd.DataFrame, split: str, ceilings: pd.DataFrame | None) -> None:
     """Draw the section, where more than one label was audited."""
-    found = say.every_test(metrics, split)
+    found = corrected.every_test(metrics, split)
     if found["attribute"].nunique() < 2:
         return
     ui.section("Every label, every vector", say.attributes_finding(found))

@@ -3,10 +3,9 @@
 import pandas as pd
 import streamlit as st
 
-from auditcore import store, summary, verdict, words
+from auditcore import cards, findings, store, summary, verdict, words
 from auditcore.findings.ceiling import ceiling_row, ceiling_sentence
 from auditcore.store import Run
-from auditcore.summary import TEST_SPLITS
 from auditcore.words import Strong
 from pages import _ui as ui
 
@@ -20,15 +19,15 @@ def main() -> None:
     shown = _shown(runs, chosen)
     with ui.guard():
         found = {kind: summary.finding(run, ui.read) for kind, run in shown.items()}
-        cards = [card for run in shown.values() for card in summary.cards(run, ui.read, limit=5)]
-    if not cards:
+        drawn = [card for run in shown.values() for card in cards.of_run(run, ui.read, limit=5)]
+    if not drawn:
         _empty(runs, chosen)
         return
     ui.head(TITLE, _sentence(list(found.values())))
     _working(runs)
     for run in shown.values():
         _warn(run)
-    ui.cards(cards)
+    ui.cards(drawn)
     ui.quiet(_sources(shown))
     left, right = st.columns([1.7, 1], gap="large")
     with left:
@@ -109,7 +108,7 @@ def _artifact_comparison(shown: dict[str, Run]) -> None:
     run = shown.get("vectors")
     if run is None:
         return
-    best = summary.strongest_probes(ui.read(run, "probe_metrics"))
+    best = findings.leakiest(ui.read(run, "probe_metrics"))
     if best.empty:
         return
     from auditcore.figures.overview import artifact_comparison
@@ -125,7 +124,7 @@ def _artifact_comparison(shown: dict[str, Run]) -> None:
     top = ceiling_row(summary.ceilings(run, ui.read), attribute, split)
     fig = artifact_comparison(best, attribute, budget, None if top is None else float(top["ceiling"]))
     ui.chart(fig, "artifact_comparison", alt)
-    where = "the test split" if split == TEST_SPLITS[0] else f"split {split}"
+    where = "the test split" if split == findings.TEST_SPLITS[0] else f"split {split}"
     ui.quiet(
         f"{attribute} on {where}, {words.count(rows['n_subjects'].iloc[0])} subjects; bars are 95 % intervals over "
         "subjects, the shaded band is the budget around chance."

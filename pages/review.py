@@ -3,7 +3,8 @@
 import pandas as pd
 import streamlit as st
 
-from auditcore import decisions, findings, records, summary, words
+from auditcore import decisions, findings, records, words
+from auditcore.cards import Card
 from auditcore.decisions import Frontier
 from auditcore.figures import frontier as frontier_figures
 from auditcore.figures import review as figures
@@ -120,7 +121,7 @@ def _cards(run: Run, seen: Frontier, attribute: str, chosen: list[Candidate], na
     for candidate, name in zip(chosen, names, strict=True):
         row = seen.point(*candidate, attribute, artifact)
         if row is None:
-            cards.append(summary.Card("not measured", (Strong(name), f" on {artifact}"), words.NONE))
+            cards.append(Card("not measured", (Strong(name), f" on {artifact}"), words.NONE))
             continue
         word, split = "judged on bal_val only", "bal_val"
         numbers = row
@@ -142,7 +143,7 @@ def _cards(run: Run, seen: Frontier, attribute: str, chosen: list[Candidate], na
             Strong(artifact),
             f", chance {words.percent(row['chance'], 0)}",
         ]
-        cards.append(summary.Card(word, what, words.percent(numbers["accuracy"]), (gap, size, use)))
+        cards.append(Card(word, what, words.percent(numbers["accuracy"]), (gap, size, use)))
     ui.cards(cards)
 
 

@@ -8,7 +8,7 @@ import duckdb
 import pandas as pd
 import pytest
 
-from auditcore import cli, decisions, records, store, summary, votes
+from auditcore import cards, cli, decisions, records, store, summary, votes
 from auditcore.claims import claim
 from auditcore.jobs import lock
 from auditcore.report import export
@@ -135,6 +135,6 @@ def test_exports_carry_the_records(home, form) -> None:
 
 def test_cards_say_which_rows_they_are_judged_on(home) -> None:
     run = surfacelora_run(home / "one", leak=0.005)
-    cards = summary.cards(run)
-    assert {c.verdict for c in cards} == {"judged on bal_val only", "not declared"}
+    drawn = cards.of_run(run)
+    assert {c.verdict for c in drawn} == {"judged on bal_val only", "not declared"}
     assert summary.run_verdict(run) == ""

@@ -91,7 +91,8 @@ def test_before_there_are_metrics():
 def probe(artifact, name, accuracy, verdict, layer=30, **more):
     base = {"attribute": "race", "artifact": artifact, "layer": layer, "defence": "none", "probe": name, "seed": None}
     sizes = {"split": "bal_test", "n_subjects": 875, "n_eval": 875, "chance": 0.2, "verdict": verdict}
-    return {**base, **sizes, "accuracy": accuracy, "signed_gap": accuracy - 0.2, **more}
+    p_over = 0.0005 if verdict == "over budget" else 0.5
+    return {**base, **sizes, "accuracy": accuracy, "signed_gap": accuracy - 0.2, "p_over": p_over, **more}
 
 
 def test_vectors_finding_names_every_artifact_and_the_budget():

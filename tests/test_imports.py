@@ -39,6 +39,7 @@ MAY_IMPORT = {
         "decisions",
         "votes",
     },
+    "cards": {"errors", "spec", "verdict", "words", "findings", "store", "decisions", "summary"},
     "report": {
         "errors",
         "spec",
@@ -48,6 +49,7 @@ MAY_IMPORT = {
         "findings",
         "claims",
         "summary",
+        "cards",
         "words",
         "records",
         "frontier",

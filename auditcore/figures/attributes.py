@@ -6,7 +6,8 @@ import pandas as pd
 
 from auditcore.figures import theme
 from auditcore.figures.tables import table_html
-from auditcore.findings.attributes import attribute_verdicts, cell_words, matrix
+from auditcore.findings import corrected
+from auditcore.findings.attributes import cell_words, matrix
 from auditcore.findings.ceiling import NAME, ceiling_of
 from auditcore.findings.vectors import together
 from auditcore.verdict import SYMBOLS
@@ -16,10 +17,10 @@ from auditcore.words import NONE, count, escape, interval, known, percent, short
 def attribute_matrix(found: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> str:
     """A line per label, a column per artifact, in each cell every attacker: LeakageGap, 90 % interval, verdict.
 
-    found: `findings.attributes.every_test`; ceilings: the run's table, or None. The last column is the label's verdict
+    found: `findings.corrected.every_test`; ceilings: the run's table, or None. The last column is the label's verdict
     over all its attackers and layers, corrected over all tests of the run.
     """
-    best, said = matrix(found), attribute_verdicts(found)
+    best, said = matrix(found), corrected.verdicts(found, "attribute")
     artifacts = [str(a) for a in dict.fromkeys(found["artifact"])]
     several = found["layer"].nunique() > 1
     head = '<tr><th scope="col">sensitive label</th>'

@@ -1,4 +1,4 @@
-"""Frames of `summary.compared` and `summary.strongest_probes` in; the two figures of the overview out."""
+"""Frames of `summary.compared` and `findings.leakiest` in; the two figures of the overview out."""
 
 import pandas as pd
 import plotly.graph_objects as go

@@ -8,7 +8,16 @@ import pandas as pd
 
 from auditcore.claims import claim
 from auditcore.findings.attackers import code_length_words, giveaway_sentence, giveaways
-from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, score_number, share
+from auditcore.findings.common import (
+    HEADLINE_FPR,
+    TEST_SPLITS,
+    alarms,
+    attack_name,
+    baseline,
+    judging_split,
+    score_number,
+    share,
+)
 from auditcore.findings.compare import comparison_finding, settings_finding
 from auditcore.findings.costs import attack_costs
 from auditcore.findings.groups import Subjects, shared_subjects, subjects, subjects_finding
@@ -21,6 +30,7 @@ from auditcore.findings.membership import (
     points,
     roc_sentence,
     scores_sentence,
+    strongest_attack,
     unresolved_notes,
 )
 from auditcore.findings.rows import (
@@ -36,12 +46,13 @@ from auditcore.findings.sweep import at_rate, checkpoints_finding, finest_rate, 
 from auditcore.findings.vectors import (
     POINT_RULE,
     accuracy_sentence,
+    artifact_verdicts,
     artifact_words,
-    baseline,
     confident_by_class,
     confident_sentence,
     confusion_sentence,
     gap_sentence,
+    leakiest,
     null_sentence,
     pooled,
     power_sentence,
@@ -58,9 +69,11 @@ __all__ = [
     "NOBODY",
     "POINT_RULE",
     "STATUS_WORDS",
+    "TEST_SPLITS",
     "Subjects",
     "accuracy_sentence",
     "alarms",
+    "artifact_verdicts",
     "artifact_words",
     "at_rate",
     "attack_costs",
@@ -81,6 +94,8 @@ __all__ = [
     "gap_sentence",
     "giveaway_sentence",
     "giveaways",
+    "judging_split",
+    "leakiest",
     "matched_finding",
     "membership_finding",
     "no_difference",
@@ -99,6 +114,7 @@ __all__ = [
     "share",
     "shared_subjects",
     "strongest",
+    "strongest_attack",
     "subjects",
     "subjects_finding",
     "threshold_at",

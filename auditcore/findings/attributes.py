@@ -1,49 +1,21 @@
-"""Several labels in one run. In: `probe_metrics`. Out: rows of the matrix label by artifact, what is corrected for.
-
-Every attacker on every label, artifact and layer is one test. A test's own word comes from its own 90 % interval; what
-is said of a label or of the run is said after Holm's correction over all tests of the run (leakage_verdicts does so
-too), since among many tests some are over budget by luck.
-"""
+"""Several labels in one run. In: rows of `corrected.every_test`. Out: rows of the matrix label by artifact, words."""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from auditcore.findings import corrected
 from auditcore.findings.common import records
-from auditcore.findings.vectors import baseline
-from auditcore.verdict import ALPHA, OVER, SYMBOLS, WITHIN, combine, holm
+from auditcore.verdict import OVER, SYMBOLS, WITHIN
 from auditcore.words import Strong, count, counted, known, listed, number, percent
 
 
-def every_test(metrics: pd.DataFrame, split: str = "bal_test", defence: str | None = None) -> pd.DataFrame:
-    """Every test of one split and defence (None: `baseline`), seeds averaged, with p_adjusted (Holm) and survives.
-
-    survives: `over budget` by itself and still so after the correction over all of these rows.
-    """
-    defence = baseline(metrics) if defence is None else defence
-    rows = metrics[metrics["seed"].isna() & (metrics["split"] == split) & (metrics["defence"] == defence)]
-    p = rows["p_over"].astype(float).to_numpy() if "p_over" in rows else np.full(len(rows), np.nan)
-    adjusted = holm(p.tolist()) if len(rows) else p
-    survives = (rows["verdict"] == OVER).to_numpy(dtype=bool) & np.less_equal(np.nan_to_num(adjusted, nan=1.0), ALPHA)
-    return rows.assign(p_adjusted=adjusted, survives=survives)
-
-
 def matrix(found: pd.DataFrame) -> pd.DataFrame:
-    """One row per label, artifact and probe: of several layers the one that tells most. found: of `every_test`."""
+    """Rows of `corrected.every_test`, one per label, artifact and probe: of several layers the one that tells most."""
     ranked = found.sort_values("signed_gap", ascending=False, kind="stable", na_position="last")
     best = ranked.drop_duplicates(["attribute", "artifact", "probe"])
     return best.sort_index(kind="stable")
-
-
-def attribute_verdicts(found: pd.DataFrame) -> dict[str, str]:
-    """Label -> verdict over all attackers on it, corrected over all tests of the run; none before the test rows."""
-    said = {}
-    for attribute, mine in found.groupby("attribute", sort=False):
-        words = mine["verdict"].tolist()
-        if all(word in SYMBOLS for word in words):
-            said[str(attribute)] = combine(words, mine["p_adjusted"].tolist())
-    return said
 
 
 def family(found: pd.DataFrame) -> str:
@@ -76,7 +48,7 @@ def family_sentence(found: pd.DataFrame) -> list[str]:
 
 def attributes_finding(found: pd.DataFrame) -> list[str]:
     """Name each label with what the strongest attacker reaches, in its own classes, and its corrected verdict."""
-    said, parts = attribute_verdicts(found), []
+    said, parts = corrected.verdicts(found, "attribute"), []
     for attribute, mine in found.groupby("attribute", sort=False):
         best = records(mine.sort_values("signed_gap", ascending=False, kind="stable"))[0]
         word = said.get(str(attribute), "no verdict")

@@ -18,7 +18,8 @@ ATTACK_NAMES = {
     "spv": "SPV",
     "bow": "words alone",
 }
-HEADLINE_FPR = 0.01
+HEADLINE_FPR = 0.01  # the false positive rate at which membership is judged
+TEST_SPLITS = ("bal_test", "bal_val")  # the split that judges; the one that chooses while its rows are not read
 
 
 def attack_name(attack: str) -> str:
@@ -67,3 +68,14 @@ def short(rate: object) -> str:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows of a frame as plain dicts."""
     return frame.to_dict("records")  # type: ignore[return-value]
+
+
+def baseline(metrics: pd.DataFrame) -> str:
+    """The defence a page shows unless asked for another: "none", or the first of a run that audits defences only."""
+    names = metrics["defence"].dropna()
+    return "none" if names.empty or (names == "none").any() else str(names.iloc[0])
+
+
+def judging_split(metrics: pd.DataFrame) -> str:
+    """The split that judges, or the one that chooses while the test rows are not read."""
+    return next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])

@@ -16,6 +16,12 @@ def points(metrics: pd.DataFrame, target_fpr: float) -> pd.DataFrame:
     return rows.sort_values("value", ascending=False, na_position="last", kind="stable")
 
 
+def strongest_attack(metrics: pd.DataFrame) -> pd.Series | None:
+    """The attack with the highest TPR at the rate that judges; None when no attack was measured there."""
+    ranked = points(metrics, HEADLINE_FPR)
+    return None if ranked.empty else ranked.iloc[0]
+
+
 def finest_fpr(metrics: pd.DataFrame, wanted: float = HEADLINE_FPR) -> float | None:
     """Return the smallest target FPR >= `wanted` at which some attack has a value, or None."""
     usable = metrics[

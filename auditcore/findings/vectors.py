@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from auditcore.findings.common import records, share, short
+from auditcore.findings import corrected
+from auditcore.findings.common import TEST_SPLITS, baseline, judging_split, records, share, short
 from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITHIN
 from auditcore.words import Strong, count, counted, interval, known, listed, number, percent, percent_interval
 
@@ -18,10 +19,14 @@ def strongest(
     return rows.drop_duplicates(["artifact", "layer"])
 
 
-def baseline(metrics: pd.DataFrame) -> str:
-    """The defence a page shows unless asked for another: "none", or the first of a run that audits defences only."""
-    names = metrics["defence"].dropna()
-    return "none" if names.empty or (names == "none").any() else str(names.iloc[0])
+def leakiest(metrics: pd.DataFrame) -> pd.DataFrame:
+    """One row per attribute and artifact: the probe and layer with the largest signed gap on the split that judges."""
+    rows = metrics[metrics["seed"].isna() & (metrics["defence"] == baseline(metrics))]
+    if rows["split"].isin(TEST_SPLITS).any():
+        rows = rows[rows["split"] == judging_split(rows)]
+    ranked = rows.sort_values("signed_gap", ascending=False, na_position="last", kind="stable")
+    best = ranked.drop_duplicates(["attribute", "artifact"])
+    return best.sort_values(["attribute", "signed_gap"], ascending=[True, False], kind="stable", ignore_index=True)
 
 
 def pooled(metrics: pd.DataFrame, attribute: str, split: str = "bal_test", defence: str | None = None) -> pd.DataFrame:
@@ -37,12 +42,11 @@ def vectors_finding(metrics: pd.DataFrame | None, attribute: str, budget: float,
     metrics: table `probe_metrics`, or None while there is none.
     """
     rows = None if metrics is None else strongest(metrics, attribute, split)
-    if rows is None or rows.empty:
+    if metrics is None or rows is None or rows.empty:
         return ["Nothing has been measured yet: this run has no finished probe."]
     several = rows["layer"].nunique() > 1
     rows = rows.drop_duplicates("artifact")  # of each artifact the layer that tells most
-    # An artifact is within budget only if every attacker that holds it is.
-    every = pooled(metrics, attribute, split).groupby("artifact")["verdict"].agg(together)  # type: ignore[arg-type]
+    every = artifact_verdicts(metrics, attribute, split)
     rows = rows.assign(verdict=rows["artifact"].map(every))
     best = rows.iloc[0]
     told = Strong(f"{share(best['accuracy'])} subjects")
@@ -75,6 +79,12 @@ def _verdict_words(rows: pd.DataFrame, budget: float, several: bool) -> list[str
         against = f" ({budget:g})" if "budget" in verdict else ""
         parts += [Strong(verdict[0].upper() + verdict[1:]), f"{against}: {names}. "]
     return [*parts[:-1], parts[-1].rstrip()] if parts else ["No verdict yet."]
+
+
+def artifact_verdicts(metrics: pd.DataFrame, attribute: str, split: str = "bal_test") -> dict[str, str]:
+    """Artifact -> verdict over every attacker that holds it, on all layers, corrected over all tests of the run."""
+    found = corrected.every_test(metrics, split)
+    return corrected.verdicts(found[found["attribute"] == attribute], "artifact")
 
 
 def together(verdicts: pd.Series) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from auditcore import decisions, records, summary, words
+from auditcore import cards, decisions, findings, records, summary, words
 from auditcore.findings import ceiling
 from auditcore.findings import defences as told
 from auditcore.report import checkpoints, tables, vectors
@@ -80,13 +80,13 @@ def _warnings(run: Run) -> str:
 
 
 def _cards(run: Run) -> str:
-    cards = "".join(
+    drawn = "".join(
         f'<div class="card">{pill(card.verdict)}<p>{sentence_html(card.what)}</p>'
         f'<p class="number">{escape(card.number)}</p>'
         f'<p class="quiet">{"<br>".join(sentence_html(d) for d in card.details)}</p></div>'
-        for card in summary.cards(run)
+        for card in cards.of_run(run)
     )
-    return f'<div class="cards">{cards}</div>' if cards else ""
+    return f'<div class="cards">{drawn}</div>' if drawn else ""
 
 
 def pill(verdict: str) -> str:
@@ -107,7 +107,7 @@ def _figures(run: Run) -> list[tuple[str, bool]]:
     if run.has("training_log"):
         made += _training(run)
     if run.kind == "vectors" and run.has("probe_metrics"):
-        best = summary.strongest_probes(run.read("probe_metrics"))
+        best = findings.leakiest(run.read("probe_metrics"))
         made += vectors.labels(run)
         made += [_artifacts(run, best, str(a), i) for i, a in enumerate(best["attribute"].unique())]
         made += [_baselines(a, *held, i) for i, (a, held) in enumerate(summary.baselines(run).items())]
@@ -127,7 +127,7 @@ def _roc(run: Run) -> tuple[str, bool]:
     drawn = curves(run.read("roc"), int(metrics["n_nonmember"].max()))
     title = "Training rows found against other rows falsely accused"
     note = "Both axes are logarithmic. Rates pool all rows: they are not error rates for one person."
-    return _section(title, _plot(roc_figure(drawn, summary.OPERATING_POINT), "roc"), note), True
+    return _section(title, _plot(roc_figure(drawn, findings.HEADLINE_FPR), "roc"), note), True
 
 
 def _training(run: Run) -> list[tuple[str, bool]]:

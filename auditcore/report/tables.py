@@ -191,7 +191,7 @@ def summaries(scores: pd.DataFrame) -> str:
 
 def recall(run: Run) -> str:
     """Per-class recall of the strongest probe of each attribute; classes of fewer than 10 subjects are suppressed."""
-    best = summary.strongest_probes(run.read("probe_metrics"))
+    best = findings.leakiest(run.read("probe_metrics"))
     rows: list[str] = []
     hidden = 0
     for row in best.sort_values("signed_gap", ascending=False).drop_duplicates("attribute").to_dict("records"):

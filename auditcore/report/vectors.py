@@ -3,7 +3,7 @@
 import pandas as pd
 
 from auditcore import findings, summary, words
-from auditcore.findings import attributes, layers
+from auditcore.findings import attributes, corrected, layers
 from auditcore.findings.ceiling import NAME, ceiling_of
 from auditcore.report.parts import plot, section
 from auditcore.store import Run
@@ -12,10 +12,10 @@ from auditcore.words import escape, isolated
 
 def labels(run: Run) -> list[tuple[str, bool]]:
     """The matrix label by artifact and what is corrected, where several labels were audited; needs no plotly."""
-    found = attributes.every_test(*_judged(run))
+    found = corrected.every_test(*_judged(run))
     if found["attribute"].nunique() < 2:
         return []
-    said, ceilings = attributes.attribute_verdicts(found), summary.ceilings(run)
+    said, ceilings = corrected.verdicts(found, "attribute"), summary.ceilings(run)
     rows = []
     for row in attributes.matrix(found).to_dict("records"):
         word, taken_back = attributes.cell_words(row)
@@ -59,4 +59,4 @@ def depth(run: Run) -> list[tuple[str, bool]]:
 
 def _judged(run: Run) -> tuple[pd.DataFrame, str]:
     metrics = run.read("probe_metrics")
-    return metrics, summary.judging_split(metrics)
+    return metrics, findings.judging_split(metrics)

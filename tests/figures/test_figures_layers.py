@@ -8,7 +8,7 @@ from auditcore.figures.attributes import attribute_matrix
 from auditcore.figures.layers import layers_figure, layers_table
 from auditcore.figures.outputs import axis_figure
 from auditcore.figures.overview import artifact_comparison
-from auditcore.findings import attributes, ceiling, layers
+from auditcore.findings import attributes, ceiling, corrected, layers
 from auditcore.words import plain
 
 
@@ -125,10 +125,10 @@ def several() -> pd.DataFrame:
 
 
 def test_the_correction_takes_back_what_luck_can_do_and_says_so() -> None:
-    found = attributes.every_test(several())
+    found = corrected.every_test(several())
     np.testing.assert_allclose(found["p_adjusted"], [4e-6, 0.09, 1.0, 1.0])
     assert found["survives"].tolist() == [True, False, False, False]
-    assert attributes.attribute_verdicts(found) == {"race": "over budget", "sex": "within budget"}
+    assert corrected.verdicts(found, "attribute") == {"race": "over budget", "sex": "within budget"}
     text = plain(attributes.family_sentence(found))
     assert text.startswith("4 tests (2 labels × 2 vectors × 1 attacker) were declared.")
     assert "the smallest p-value counts 4 times, the next 3 times" in text
@@ -144,7 +144,7 @@ def test_the_correction_takes_back_what_luck_can_do_and_says_so() -> None:
 def test_the_matrix_holds_every_label_with_its_own_classes_word_and_ceiling() -> None:
     table = pd.DataFrame([{"attribute": "race", "split": "bal_test", "ceiling": 0.73, "standard_error": 0.01,
                            "n_eval": 900}])  # fmt: skip
-    html = attribute_matrix(attributes.every_test(several()), table)
+    html = attribute_matrix(corrected.every_test(several()), table)
     assert "5 classes, guessing 20" in html
     assert "2 classes, guessing 50" in html
     assert html.count("Bayes ceiling of this data 73.0") == 1
@@ -153,7 +153,7 @@ def test_the_matrix_holds_every_label_with_its_own_classes_word_and_ceiling() ->
     assert html.count("✓ within budget") == 3
     assert "&lt;i&gt;" in html
     assert "<i>" not in html
-    unread = attributes.every_test(several().assign(verdict=None, p_over=np.nan, split="bal_val"), "bal_val")
+    unread = corrected.every_test(several().assign(verdict=None, p_over=np.nan, split="bal_val"), "bal_val")
     assert "no verdict" in attribute_matrix(unread)
     assert "nothing is judged yet" in plain(attributes.family_sentence(unread))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from auditcore import findings, jobs, summary
+from auditcore import cards, findings, jobs
 from auditcore.cli import main
 from auditcore.errors import DatasetError
 from auditcore.jobs import evidence
@@ -78,7 +78,7 @@ def test_rows_of_one_token_are_no_evidence_and_the_run_says_so(home, pair) -> No
     assert "no_difference" not in run.manifest  # nothing was compared, so nothing is said of it
     finding = plain(findings.membership_finding(run.read("attack_metrics")))
     assert "no row of known membership holds evidence" in finding
-    (card,) = summary.cards(run)
+    (card,) = cards.of_run(run)
     assert card.verdict == "not resolved"
     assert "no row holds evidence for it" in card.details
     assert any("fewer than two tokens" in note for note in run.manifest["data"]["notes"])

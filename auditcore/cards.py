@@ -1,0 +1,145 @@
+"""A run in; its verdict cards out: what was measured, on how many, with what interval, and the verdict. No streamlit.
+
+The words on a card hold after Holm's correction over every attacker that the run declared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from auditcore import decisions, findings, words
+from auditcore import verdict as rule
+from auditcore.findings import defences as told
+from auditcore.findings import frontier as say
+from auditcore.store import Run
+from auditcore.summary import Read, read_table
+from auditcore.words import Sentence, Strong
+
+NEEDED = 718  # non-members that resolve 1 % (membership.thresholds, which imports scipy: too slow for a first page)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One verdict card: verdict words, what was measured, one number as text, lines of detail."""
+
+    verdict: str
+    what: str | Sentence
+    number: str
+    details: Sequence[str | Sentence] = field(default_factory=tuple)
+
+
+def of_run(run: Run, read: Read = read_table, limit: int = 6) -> list[Card]:
+    """Verdict cards of a run; empty when it has no result yet."""
+    if run.kind == "membership" and run.has("attack_metrics") and run.has("verdicts"):
+        card = membership_card(read(run, "attack_metrics"), read(run, "verdicts"))
+        return [card] if card else []
+    if run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
+        return vector_cards(read(run, "probe_metrics"), read(run, "verdicts"))[:limit]
+    if decisions.has_checkpoints(run):
+        return checkpoint_cards(run, read)[:limit]
+    return []
+
+
+def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | None:
+    """Card of a membership audit: rows found at 1 % false alarms by the strongest attack."""
+    best = findings.strongest_attack(metrics)
+    if best is None:
+        return None
+    name = findings.attack_name(str(best["attack"]))
+    groups = f"{words.count(best['n_member'])} members, {words.count(best['n_nonmember'])} others"
+    budget = f"budget {words.percent(_budget(verdicts))} above chance"
+    if not words.known(best["value"]):
+        what = "Training rows found at 1 % false alarms"
+        nothing = not best["n_member"] and not best["n_nonmember"] and best["n_no_evidence"]
+        why = f"so few rows cannot show it: {NEEDED} others are needed"
+        why = "no row holds evidence for it" if nothing else why
+        return Card(rule.NOT_RESOLVED, what, words.NONE, (why, groups))
+    spread = words.percent_interval(best["low"], best["high"])
+    first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"
+    n_attacks = metrics["attack"].nunique()
+    measured = ("Rows found at 1 % false alarms by ", Strong(name))
+    second = f"strongest of {n_attacks} attacks · {budget}" if n_attacks > 1 else budget
+    word = _declared(verdicts, verdicts["attacker"] == best["attack"])
+    return Card(word, measured, words.percent(best["value"]), (first, groups, second))
+
+
+def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
+    """Cards of a vectors audit, one per attribute and artifact; verdicts over all its probes.
+
+    First of every label its leakiest artifact, then the others, so that no label is cut off; strongest leak first.
+    """
+    best = findings.leakiest(metrics).sort_values("signed_gap", ascending=False, kind="stable")
+    first = ~best.duplicated("attribute")
+    best = pd.concat([best[first], best[~first]])
+    made = []
+    for row in best.to_dict("records"):
+        mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
+        said = findings.artifact_verdicts(metrics, row["attribute"], row["split"])
+        word = said.get(row["artifact"], rule.NOT_RESOLVED)
+        probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
+        gap = f"LeakageGap {words.number(row['gap'])}, 90 % interval "
+        gap += words.interval(row["signed_low90"], row["signed_high90"])
+        attackers = f"strongest of {probes} probes" if probes > 1 else f"{row['probe']} probe"
+        size = f"{attackers} · {words.count(row['n_subjects'])} subjects · budget {words.number(_budget(mine))}"
+        what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"])]
+        what += [f", chance {words.percent(row['chance'], 0)}"]
+        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size, *_behind(metrics, row))))
+    return made
+
+
+def checkpoint_cards(run: Run, read: Read = read_table) -> list[Card]:
+    """Cards of a run of checkpoints, one per artifact at the checkpoint chosen; a verdict only on the test rows."""
+    seen = decisions.view([run], read=read)
+    record = decisions.revealed(run)
+    at = record["content"]["chosen"] if record is not None else seen.at
+    if at is None:
+        return []
+    table, split = seen.table[seen.table["step"] == at["step"]], "bal_test" if record is not None else "bal_val"
+    rows = findings.strongest(table, seen.declaration.attributes[0], split)
+    verdicts = read(run, "verdicts") if run.has("verdicts") and record is not None else None
+    made = []
+    for row in rows.to_dict("records"):
+        declared = row["artifact"] in seen.declaration.artifacts
+        word = "not declared" if not declared else "judged on bal_val only"
+        if declared and verdicts is not None:
+            word = _artifact_verdict(verdicts, str(row["artifact"]))
+        gap = f"LeakageGap {words.signed(row['signed_gap'])}, 90 % interval "
+        gap += words.interval(row["signed_low90"], row["signed_high90"])
+        size = f"{split}, {words.count(row['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
+        name = say.checkpoint_name(at)
+        what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"]), f", {name}"]
+        what += [f", chance {words.percent(row['chance'], 0)}"]
+        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size)))
+    return made
+
+
+def _behind(metrics: pd.DataFrame, row: dict) -> list[str]:
+    """What the best defence of a card's artifact leaves to the strongest attacker, as one line; [] without any."""
+    table = told.summarise(told.defended(metrics, row["attribute"], row["split"]), None, row["attribute"])
+    best = told.best_defence(table, row["artifact"], int(row["layer"]))
+    if best is None or best["defence"] == row["defence"]:
+        return []
+    return [f"behind {best['defence']}: {words.percent(best['accuracy'])}, {best['verdict']}"]
+
+
+def _artifact_verdict(verdicts: pd.DataFrame, artifact: str) -> str:
+    """The verdict over the attackers that hold one artifact, corrected over every attacker declared."""
+    each = verdicts[verdicts["attacker"] != "all"]
+    each = each.assign(p_adjusted=rule.holm(each["p_over"].astype(float).tolist()))
+    mine = each[each["artifact"] == artifact]
+    if mine.empty:
+        return rule.NOT_RESOLVED
+    return rule.combine(mine["verdict"].tolist(), mine["p_adjusted"].tolist())
+
+
+def _declared(verdicts: pd.DataFrame, own: "pd.Series[bool]") -> str:
+    """The combined line of the run where there is one, else the attacker's own."""
+    combined = verdicts[verdicts["attacker"] == "all"]
+    lines = combined if len(combined) else verdicts[own]
+    return str(lines["verdict"].iloc[0]) if len(lines) else rule.NOT_RESOLVED
+
+
+def _budget(verdicts: pd.DataFrame) -> float | None:
+    known = verdicts["budget"].dropna()
+    return float(known.iloc[0]) if len(known) else None
