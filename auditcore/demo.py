@@ -23,7 +23,7 @@ SUBJECTS = {"bal_train": 40, "bal_val": 12, "bal_test": 40}  # per class
 def demo(echo: Callable[[str], None]) -> list[Run]:
     """Fine-tune on 64 notes, audit membership, audit the exported vectors. Returns the finished audits."""
     folder = store.home() / "demo"
-    folder.mkdir(parents=True, exist_ok=True)
+    store.make_private(folder)
     if not NOTES.exists():
         raise DatasetError(f"{NOTES}: the bundled data is missing; run python -m auditcore.datasets.synthetic")
     notes = pd.read_parquet(NOTES)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from auditcore.errors import RunError
-from auditcore.store import Run, now
+from auditcore.store import Run, now, private
 
 FILE = "records.jsonl"
 KINDS = ("declaration", "lock", "reveal", "vote", "decision")
@@ -105,7 +105,7 @@ def _hash(record: dict[str, Any]) -> str:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[IO[str]]:
     """The file, opened at its beginning for reading and appending, by one process at a time."""
-    with open(path, "a+", encoding="utf-8") as handle:
+    with open(path, "a+", encoding="utf-8", opener=private) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         handle.seek(0)
         yield handle

@@ -1,5 +1,6 @@
 """Run folders: JSON manifests and Parquet tables in, DataFrames out. Knows tables, not what they mean.
 
+Rows are private: folders and files made here are the user's alone (0700, 0600), whatever a laxer umask would give.
 A run is alive while its worker holds a lock (flock) on the folder; a table is there whole or not at all. Reading goes
 through an in-memory DuckDB per call, so no database lock can stop a page while a worker writes.
 """
@@ -68,14 +69,48 @@ def _database() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def make_private(folder: Path) -> Path:
+    """Make a folder, and those above it that are missing, for this user alone. One that is there stays as it is."""
+    for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def private(path: str, flags: int) -> int:
+    """Opener of files for this user alone: open(path, "a", opener=store.private)."""
+    return os.open(path, flags, 0o600)
+
+
 @contextlib.contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success flush it to disk and rename it over `path`."""
+def all_private() -> Iterator[None]:
+    """Whatever this process writes meanwhile is the user's alone, files of other libraries too.
+
+    For a process of one job: the umask belongs to all of its threads. Windows has no such thing and is left as it is.
+    """
+    before = os.umask(0o077)
+    os.umask(before | 0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def atomic(path: Path, shared: bool = False) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success flush it to disk and rename it over `path`.
+
+    shared: the file gets the rights that any new file gets, instead of being the user's alone.
+    """
     # Not ending in the final suffix, so that no glob over *.parquet ever meets a half-written file.
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if shared:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        make_private(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
+        if not shared:
+            os.chmod(temporary, temporary.stat().st_mode & 0o600)
         with open(temporary, "rb") as handle:
             os.fsync(handle.fileno())
         os.replace(temporary, path)
@@ -155,7 +190,7 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Hold the folder for one worker. Raises RunError when another worker has it."""
         self._writable()
-        with open(self.path / LOCK, "ab") as handle:
+        with open(self.path / LOCK, "ab", opener=private) as handle:
             deadline = time.monotonic() + 2.0  # a reader's check holds a shared lock for an instant
             while True:
                 try:
@@ -237,7 +272,7 @@ class Run:
     def event(self, stage: str, done: int, total: int, eta: float | None = None, message: str = "") -> None:
         """Append one progress event: counts, seconds left, words."""
         line = {"time": now(), "stage": stage, "done": done, "total": total, "eta": eta, "message": message}
-        with open(self.path / EVENTS, "a", encoding="utf-8") as handle:
+        with open(self.path / EVENTS, "a", encoding="utf-8", opener=private) as handle:
             handle.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def progress(self) -> list[dict[str, Any]]:
@@ -272,8 +307,8 @@ class Run:
 
 def enter_ledger(path: Path, key: str, run_id: str) -> int:
     """Append one look at a test set (by its hash) and return how many other runs looked at it before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as handle:
+    make_private(path.parent)
+    with open(path, "a+", encoding="utf-8", opener=private) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         handle.seek(0)
         seen = {line.get("run") for line in map(_parsed, handle) if line.get("key") == key}
@@ -305,9 +340,8 @@ def create_run(spec: dict[str, Any], out: Path | None = None, **manifest: Any) -
         raise RunError(f"{out}: already holds a run; choose another folder, or continue it with --resume.")
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out}: is not empty and holds no run; choose another folder.")
-    out.mkdir(parents=True, exist_ok=True)
-    run = Run(out)
-    (out / LOCK).touch()
+    run = Run(make_private(out))
+    (out / LOCK).touch(0o600)
     content = {"id": run.id, "spec": spec, "status": "queued", "created": now(), "queued_at": time.time()}
     content |= {"finished": None, "message": ""}
     write_json(out / MANIFEST, {**content, **manifest})

@@ -28,6 +28,16 @@ MEANINGS = {
 }
 
 
+def power_basis(tests: int, needed_by_one: int) -> str:
+    """What a stated power assumes, in one clause for a page or a terminal.
+
+    tests: attackers times vectors that must all be within budget. needed_by_one: subjects that one of them would take.
+    """
+    if tests == 1:
+        return "for one attacker on one vector"
+    return f"for all {tests:,} tests (attacker × vector), counted as independent; one alone takes {needed_by_one:,}"
+
+
 def interval_verdict(low: float | None, high: float | None, budget: float) -> str:
     """Judge the 90 % interval [low, high] of a signed gap or excess against `budget`; the first match wins.
 

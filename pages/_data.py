@@ -1,6 +1,7 @@
 """What the form knows about models and files. In: paths, uploads. Out: plain facts, cached until a file changes."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,36 @@ def uploads() -> dict[str, str]:
     """Files uploaded earlier: path -> words to show."""
     folder = store.home() / "uploads"
     files = sorted(folder.glob("*"), key=lambda p: p.stat().st_mtime, reverse=True) if folder.is_dir() else []
-    names = st.session_state.setdefault("_upload_names", {})
+    names = _upload_names()
     kept = [p for p in files if not p.name.startswith(".")]
     return {str(p): f"uploaded: {names.get(p.name, p.name)}" for p in kept[:20]}
 
 
+def in_user_names(text: str) -> str:
+    """The same words with uploaded files called as the user called them, not by the path they are kept under."""
+    for kept, name in _upload_names().items():
+        text = text.replace(str(store.home() / "uploads" / kept), name)
+    return text
+
+
+def _names_file() -> Path:
+    return store.home() / "upload-names.json"
+
+
+def _upload_names() -> dict[str, str]:
+    """Name of a kept file -> what the user called it."""
+    try:
+        found = json.loads(_names_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
 def keep_upload(name: str, content: bytes) -> str:
-    """Store an uploaded file under a name made of its content's hash; the user's name never becomes a path."""
+    """Store an uploaded file under a name made of its content's hash; the user's name never becomes a path.
+
+    Raises DatasetError for a file that cannot be read, which is not kept then.
+    """
     suffixes = Path(name.lower()).suffixes[-2:]
     known = [s for s in suffixes if s.lstrip(".") in UPLOAD_TYPES]
     if not known or known == [".gz"]:
@@ -86,7 +110,14 @@ def keep_upload(name: str, content: bytes) -> str:
     if not path.exists():
         with store.atomic(path) as temporary:
             temporary.write_bytes(content)
-    st.session_state.setdefault("_upload_names", {})[path.name] = name
+        try:
+            file_facts(str(path))
+        except AuditError as error:
+            path.unlink(missing_ok=True)
+            raise DatasetError(f"{str(error).replace(str(path), name)} It was not kept.") from None
+    folder = path.parent  # what was deleted meanwhile is forgotten
+    names = {kept: called for kept, called in _upload_names().items() if (folder / kept).exists()}
+    store.write_json(_names_file(), {**names, path.name: name})
     return str(path)
 
 

@@ -227,7 +227,10 @@ def choose_data(kind: str) -> str:
             key="setup_upload",
             max_upload_size=data.UPLOAD_MB,
         )
-        ui.quiet("It is copied to the folder of your runs on this machine and goes nowhere else.")
+        ui.quiet(
+            "It is copied to the folder uploads beside your runs on this machine, readable by you alone, goes nowhere "
+            "else, and stays there until you delete it."
+        )
         if upload is not None and st.session_state.get("_kept_upload") != upload.file_id:
             with ui.guard():
                 st.session_state["_fresh_upload"] = data.keep_upload(upload.name, upload.getvalue())

@@ -10,6 +10,7 @@ from auditcore import words
 from auditcore.errors import AuditError
 from auditcore.figures.tables import cost_table
 from auditcore.spec import AnySpec, VectorsSpec, dump_spec, parse_spec
+from auditcore.verdict import power_basis
 from auditcore.words import Strong
 from pages import _data as data
 from pages import _form as form
@@ -58,7 +59,7 @@ def _form() -> dict[str, Any] | None:
     try:
         facts = data.file_facts(path)
     except AuditError as error:
-        ui.notice("error", str(error), "This file cannot be used.")
+        ui.notice("error", data.in_user_names(str(error)), "This file cannot be used.")
         return None
     ui.quiet(
         f"{facts.format.upper() if facts.format != 'parquet' else 'Parquet'}, {words.counted(facts.n_rows, 'row')}, "
@@ -139,7 +140,7 @@ def _plan(spec: AnySpec, key: str) -> dict[str, Any]:
     try:
         return {"key": key, "error": "", "findings": _check(spec), "plan": jobs.plan(spec).__dict__}
     except AuditError as error:
-        return {"key": key, "error": str(error), "findings": [], "plan": None}
+        return {"key": key, "error": data.in_user_names(str(error)), "findings": [], "plan": None}
 
 
 def _check(spec: AnySpec) -> list[tuple[str, str]]:
@@ -174,7 +175,7 @@ def _show_plan(spec: AnySpec, found: dict[str, Any]) -> None:
         _operating_points(plan["operating_points"])
     if plan["attacks"]:
         _costs(plan["attacks"])
-    _findings(found["findings"], plan["notes"])
+    _findings([*[("warning", text) for text in plan["warnings"]], *found["findings"]], plan["notes"])
     if st.button("Start the audit", type="primary", key="setup_start", width="stretch"):
         _start(spec)
 
@@ -193,6 +194,7 @@ def _power(power: dict[str, Any]) -> None:
     parts += ["with probability ", Strong(words.number(power["p_within"], 2))]
     if not enough:
         parts += ["; ", Strong(f"{words.count(power['subjects_needed'])} subjects"), " would make it 0.80"]
+    parts.append(f" ({power_basis(power['tests'], power['needed_by_one'])})")
     parts.append(f". Gaps from {words.number(power['smallest_gap'])} upwards are shown reliably.")
     title = f"{words.shorten(power['attribute'], 40)}:"
     ui.notice("good" if enough else "warning", parts, title)

@@ -256,7 +256,7 @@ def _power(rows: pd.DataFrame, choice: Choice, spec: dict) -> None:
     attackers = len(rows)
     n, k = int(row["n_subjects"]), int(row["n_classes"])
     found = _power_of(n, k, choice.budget, attackers, max(1.0, float(row["n_eval"]) / max(n, 1)))
-    ui.quiet(findings.power_sentence(found["p_within"], found["smallest"], found["needed"], n, choice.budget))
+    ui.quiet(findings.power_sentence(**found, subjects=n, budget=choice.budget, tests=attackers))
 
 
 @st.cache_data(show_spinner=False, max_entries=50)
@@ -268,6 +268,7 @@ def _power_of(n: int, k: int, budget: float, attackers: int, rows_per_subject: f
         "p_within": found.p_within_if_leak_free,
         "smallest": found.smallest_gap_detectable,
         "needed": found.subjects_needed,
+        "needed_by_one": found.needed_by_one,
     }
 
 

@@ -32,7 +32,7 @@ def make_splits(frame: pd.DataFrame, labels: Sequence[str], seed: int, defences:
     Raises DatasetError: a class with fewer subjects than splits, a needed split without rows.
     """
     if frame["split"].notna().any():
-        _require(frame, ("defence_fit", "bal_train", "bal_test") if defences else ("bal_train", "bal_test"))
+        _require(frame, ("defence_fit", *BALANCED) if defences else BALANCED)
         require_disjoint_splits(frame)
         return frame.copy()
     return _drawn(frame, labels, seed, SHARES_WITH_DEFENCES if defences else SHARES)
@@ -205,16 +205,20 @@ def _require_classes(classes: pd.Series, split: pd.Series, label: str, names: tu
 
 
 def _require(frame: pd.DataFrame, names: tuple[str, ...]) -> None:
-    there = set(frame["split"].dropna())
-    for name in names:
-        if name not in there:
-            why = (
-                " Defences are fitted on subjects that no probe sees: map one of the file's splits to it (split_map), "
-                "leave the split role out to have subjects dealt anew, or audit no defence."
-                if name == "defence_fit"
-                else ""
-            )
-            raise DatasetError(f"the split column has no rows of {name}; it has {', '.join(sorted(there))}.{why}")
+    """Raise DatasetError naming the splits that are missing, those that are there, and what to do."""
+    there = frame["split"].value_counts()
+    missing = [name for name in names if name not in there.index]
+    if not missing:
+        return
+    has = ", ".join(f"{name} ({count:,})" for name, count in there.sort_index().items())
+    why, otherwise = "", ""
+    if "defence_fit" in missing:
+        why, otherwise = " Defences are fitted on subjects that no probe sees.", ", or audit no defence"
+    raise DatasetError(
+        f"the split column has no rows of {' and '.join(missing)}; it has rows of {has}. This audit needs "
+        f"{', '.join(names)}.{why} Map the file's own names to ours (split_map: {{validation: bal_val}}), give some "
+        f"subjects the missing split, leave the split role out to have subjects dealt anew{otherwise}."
+    )
 
 
 def _labelled(frame: pd.DataFrame, label: str, *splits: str) -> pd.Series:

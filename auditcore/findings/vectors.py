@@ -7,7 +7,7 @@ import pandas as pd
 
 from auditcore.findings import corrected
 from auditcore.findings.common import TEST_SPLITS, baseline, judging_split, records, share, short
-from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITHIN
+from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITHIN, power_basis
 from auditcore.words import Strong, count, counted, interval, known, listed, number, percent, percent_interval
 
 
@@ -156,19 +156,25 @@ POINT_RULE = (
 
 
 def power_sentence(
-    p_within: float, smallest: float | None, needed: int | None, subjects: int, budget: float
+    p_within: float,
+    smallest: float | None,
+    needed: int,
+    needed_by_one: int,
+    subjects: int,
+    budget: float,
+    tests: int,
 ) -> list[str]:
-    """What a test of this size could have shown, and how many subjects would do. Numbers: `leakage.power.power`."""
+    """What tests of this size could have shown, and how many subjects would do. Numbers: `leakage.power.power`."""
     if known(smallest):
-        least = f"; the smallest gap this test can tell from 0 is about {number(smallest)}."
+        least = f"; the smallest gap one attacker can tell from 0 is about {number(smallest)}."
     else:
         least = "; so few subjects can tell no gap from 0."
     parts = [
         f"With {counted(subjects, 'test subject')}, a vector that leaks nothing is called within {budget:g} ",
         Strong(f"with probability {number(p_within, 2)}"),
-        least,
+        f" ({power_basis(tests, needed_by_one)}){least}",
     ]
-    if needed is not None and needed > subjects:
+    if needed > subjects:
         parts += [
             " ",
             Strong(f"About {count(needed)} test subjects"),

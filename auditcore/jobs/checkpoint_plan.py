@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from auditcore.decisions import default_declaration
 from auditcore.jobs.context import readable
 from auditcore.jobs.defences import fit_rows, needs_fit
 from auditcore.jobs.estimate import Plan
 from auditcore.jobs.plan import power_of, sample
-from auditcore.spec import FrontierSpec, SurfaceLoraSpec
+from auditcore.spec import FrontierSpec, SurfaceLoraSpec, dump_spec
 
 TEST = "bal_test"
 # One fit of one seed on vectors of some 600 numbers and 1,600 rows, two processors; it grows with rows and width.
@@ -104,8 +105,10 @@ def _plan(
 
     measured = evaluation_cost(spec, bench, token_seconds, count)
     frame, power = dataset.frame, []
+    # What is declared unless somebody declares otherwise: the artifacts that are targeted, else all that are audited.
+    artifacts = len(default_declaration(dump_spec(spec)).artifacts)
     for attribute in spec.data.labels if frame["split"].eq(TEST).any() else ():
-        power.append(power_of(spec, attribute, frame.iloc[balanced(frame, attribute, TEST, spec.seed)]))
+        power.append(power_of(spec, attribute, frame.iloc[balanced(frame, attribute, TEST, spec.seed)], artifacts))
     rows = int(frame["split"].ne(TEST).sum())
     size += 4 * 600 * bench.probed * len(spec.audit) * count
     seconds += measured.seconds + 20

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditcore.jobs.context import readable
+from auditcore.verdict import power_basis
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Plan:
     operating_points: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     attacks: list[dict[str, Any]] = field(default_factory=list)  # membership.cost: paper, access, passes, training
+    warnings: list[str] = field(default_factory=list)  # what makes the run pointless as it stands
 
     def to_text(self) -> str:
         """The plan for a terminal."""
@@ -32,6 +34,7 @@ class Plan:
         for point in self.operating_points:
             lines.append(operating_point_sentence(point))
         lines += [attack["sentence"] for attack in self.attacks]
+        lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines + [f"Note: {note}" for note in self.notes])
 
 
@@ -39,12 +42,12 @@ def power_sentence(power: dict[str, Any]) -> str:
     """One attribute's power in words."""
     gap = power["smallest_gap"]
     smallest = (
-        "No gap could be shown reliably." if gap is None else f"The smallest gap this test can show is {gap:.3f}."
+        "No gap could be shown reliably." if gap is None else f"The smallest gap one attacker can show is {gap:.3f}."
     )
     return (
         f"{power['attribute']}: {power['n_subjects']:,} test subjects in {power['n_classes']} classes. "
         f"If nothing leaks, 'within budget' at {power['budget']:g} is reached with probability {power['p_within']:.2f} "
-        f"({power['subjects_needed']:,} subjects give 0.80). "
+        f"({power['subjects_needed']:,} subjects give 0.80; {power_basis(power['tests'], power['needed_by_one'])}). "
         f"{smallest}"
     )
 

@@ -49,6 +49,21 @@ class Models:
         mine, theirs = load_tokenizer(target.source, target.base), load_tokenizer(base.source, base.base)
         same_tokenizers(mine, theirs, target.source, base.source)
 
+    def no_difference(self) -> list[str]:
+        """For a plan: that target and reference are one and the same model, as far as their names tell."""
+        from auditcore.lm.load import resolve
+
+        target, base = (resolve(one.source, one.base) for one in (self.sources["target"], self.sources["base"]))
+        same = target.text == base.text
+        if target.path is not None and base.path is not None:
+            same = target.path.resolve() == base.path.resolve()
+        if not same:
+            return []
+        return [
+            f"Target and reference are the same model ({target}): every shift between them will be 0, and attacks that "
+            "compare them can show nothing. Name the model as it was before fine-tuning as model.reference."
+        ]
+
     def room(self) -> list[str]:
         """What memory says of target and base, for a plan: that one does not fit, or not beside the other."""
         from auditcore.lm import memory

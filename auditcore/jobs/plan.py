@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from auditcore.errors import AuditError, RunError
+from auditcore.jobs import given
 from auditcore.jobs.corpus import plain_data
 from auditcore.jobs.estimate import Plan
 from auditcore.spec import (
@@ -70,10 +71,13 @@ def plan_here(spec: AnySpec) -> Plan:
     spec = plain_data(spec)
     template = spec.read_template if isinstance(spec, VectorsSpec) else spec.prompt_template
     dataset = load_dataset(spec.data, template)
+    notes, array = list(dataset.notes), None
+    if isinstance(spec, VectorsSpec):
+        dataset, array, found = given.usable(spec, dataset)
+        notes += found
     rows = len(dataset.frame)
-    notes = list(dataset.notes)
     model = spec.model
-    per_row = _token_lengths(spec, dataset) if model else np.zeros(rows)
+    per_row = token_lengths(spec, dataset) if model else np.zeros(rows)
     tokens = int(per_row.mean() * rows) if rows else 0
     weights = parameters(model.source, model.base) if model else 0
     forward = 2.0 * weights * tokens / _flops_per_second() if weights else 0.0
@@ -87,21 +91,21 @@ def plan_here(spec: AnySpec) -> Plan:
             self_prompt.ask(spec, models)
         notes += models.room()
         member, trains = _evaluated(spec, dataset.frame)
-        points = [_operating_point(f, int((~member).fillna(False).sum())) for f in spec.target_fprs]
+        points = [operating_point(f, int((~member).fillna(False).sum())) for f in spec.target_fprs]
         data = work.Size(rows, tokens, int(member.notna().sum()), trains)
         attacks = work.attacks_alone(spec, data, forward)
         seconds = work.whole(spec, data) * forward + 20
         disk = tokens * 40 + work.disk(spec, weights)
-        return Plan("membership", rows, tokens, seconds, disk, [], points, notes + work.notes(spec, data), attacks)
-    if isinstance(spec, FinetuneSpec):
-        from auditcore.training.rows import select_rows
+        warnings = models.no_difference() if spec.reference.kind == "base" else []
+        notes += work.notes(spec, data)
+        return Plan("membership", rows, tokens, seconds, disk, [], points, notes, attacks, warnings)
+    if isinstance(spec, FinetuneSpec | SweepSpec):
+        from auditcore.jobs.training_plan import finetune_plan, sweep_plan
 
-        train, validation = select_rows(dataset.frame, spec)
-        share = len(train) / max(rows, 1)
-        seconds = 3.0 * forward * share * spec.epochs + forward * len(validation) / max(rows, 1) * spec.epochs
-        size = (2 * 4 * weights) if spec.method == "full" else 20_000_000
-        notes.append(f"{len(train):,} rows to train on, {len(validation):,} to choose the best checkpoint.")
-        return Plan("finetune", rows, tokens, seconds + 20, size, [], [], notes)
+        each = forward / max(tokens, 1)
+        if isinstance(spec, FinetuneSpec):
+            return finetune_plan(spec, dataset, each, weights, notes)
+        return sweep_plan(spec, dataset, tokens, each, weights, notes)
     if isinstance(spec, SurfaceLoraSpec):
         from auditcore.jobs.checkpoint_plan import surfacelora_plan
 
@@ -110,23 +114,16 @@ def plan_here(spec: AnySpec) -> Plan:
         from auditcore.jobs.checkpoint_plan import frontier_plan
 
         return frontier_plan(spec, dataset, 2.0 * weights / _flops_per_second())
-    if isinstance(spec, SweepSpec):
-        return _sweep_plan(spec, dataset, rows, tokens, forward, weights, notes)
     assert isinstance(spec, VectorsSpec)
     from auditcore.jobs.defences import measured
     from auditcore.jobs.probe_cost import baseline_seconds, curve_seconds, probe_seconds
     from auditcore.jobs.prompting import directives
 
-    audited, power, extra = _vectors_power(spec, dataset)
-    share = audited / max(rows, 1)
     layers, width = _depth_and_width(spec)
-    if spec.vectors is not None:
-        from auditcore.datasets.vector_files import load_vectors, vector_notes
-
-        array = load_vectors(spec.vectors, dataset.frame["example_id"], spec.data.column("id"))
-        width = array.shape[1]
-        notes += [f"{len(array):,} vectors of {width:,} numbers.", *vector_notes(array)]
+    width = width if array is None else array.shape[1]
     exported = len(spec.artifacts) * layers if spec.model else 1
+    audited, power, extra = _vectors_power(spec, dataset, exported)
+    share = audited / max(rows, 1)
     notes += family_note(len(spec.data.labels), exported, len(spec.probes))
     defences = measured(spec)
     prompts = 1 + len(directives(spec))  # each directive is read by the model anew
@@ -159,7 +156,7 @@ def family_note(labels: int, exported: int, probes: int) -> list[str]:
         f"{tests:,} tests are declared: {labels:,} {'label' if labels == 1 else 'labels'} × {exported:,} "
         f"{'vector' if exported == 1 else 'vectors'} (artifact and layer) × {probes:,} "
         f"{'attacker' if probes == 1 else 'attackers'}. The run is over budget only after Holm's correction over them, "
-        "and within budget only if every one is; the power stated is that of one vector and label."
+        "and within budget only if every one is; the power stated is that of one label."
     ]
 
 
@@ -176,32 +173,6 @@ def _depth_and_width(spec: VectorsSpec) -> tuple[int, int]:
     depth = int(config.get("num_hidden_layers") or config.get("n_layer") or 32)
     width = int(config.get("hidden_size") or config.get("n_embd") or 1024)
     return (depth + 1 if spec.layers == "all" else len(spec.layers)), width
-
-
-def _sweep_plan(
-    spec: SweepSpec, dataset: Any, rows: int, tokens: int, forward: float, parameters: int, notes: list[str]
-) -> Plan:
-    from auditcore.jobs.evidence import needs
-    from auditcore.jobs.sweep import trainings
-    from auditcore.training.rows import select_rows
-
-    variants = trainings(spec)
-    train, validation = select_rows(dataset.frame, next(iter(variants.values())))
-    share, held = len(train) / max(rows, 1), len(validation) / max(rows, 1)
-    per_checkpoint = held + 1.0 + ("lowercase" in needs(spec.attacks))
-    passes, checkpoints, size = 1.0, 0, 0
-    for training in variants.values():
-        kept = training.epochs * spec.checkpoints_per_epoch
-        checkpoints += kept
-        passes += 3.0 * share * training.epochs + kept * per_checkpoint
-        size = max(size, 4 * parameters * (kept + 3) if training.method == "full" else 20_000_000)
-    n_nonmember = int((~dataset.frame["member"].astype("boolean")).fillna(False).sum())
-    points = [_operating_point(f, n_nonmember) for f in spec.target_fprs]
-    notes.append(
-        f"{len(variants)} variants and {checkpoints} checkpoints; {len(train):,} rows to train on, "
-        f"{len(validation):,} that only measure the validation loss."
-    )
-    return Plan("sweep", rows, tokens, passes * forward + 20, size + tokens * 20 * checkpoints, [], points, notes)
 
 
 def _evaluated(spec: MembershipSpec, frame: Any) -> tuple[Any, int]:
@@ -224,7 +195,8 @@ def _evaluated(spec: MembershipSpec, frame: Any) -> tuple[Any, int]:
     return member, trains
 
 
-def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
+def operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
+    """Whether so many non-members can show this rate, and how many could."""
     from auditcore.membership.roc import needed_nonmembers
 
     needed = needed_nonmembers(target_fpr)
@@ -232,7 +204,7 @@ def _operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
     return {"target_fpr": target_fpr, "n_nonmember": n_nonmember, "needed": needed, "resolvable": resolvable}
 
 
-def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str, Any]], list[str]]:
+def _vectors_power(spec: VectorsSpec, dataset: Any, exported: int) -> tuple[int, list[dict[str, Any]], list[str]]:
     from auditcore.jobs.sealed import require_open
     from auditcore.jobs.vectors import audited_rows, evaluation_rows
 
@@ -245,29 +217,34 @@ def _vectors_power(spec: VectorsSpec, dataset: Any) -> tuple[int, list[dict[str,
         notes += left_out
         for positions in rows.values():
             used[positions] = True
-        found.append(power_of(spec, attribute, frame.iloc[rows["bal_test"]]))
+        found.append(power_of(spec, attribute, frame.iloc[rows["bal_test"]], exported))
     return int(used.sum()), found, notes
 
 
-def power_of(spec: VectorsSpec | SurfaceLoraSpec | FrontierSpec, attribute: str, test: Any) -> dict[str, Any]:
-    """What a test on these (balanced) rows can show."""
+def power_of(
+    spec: VectorsSpec | SurfaceLoraSpec | FrontierSpec, attribute: str, test: Any, vectors: int
+) -> dict[str, Any]:
+    """What tests on these (balanced) rows can show: every attacker on each of so many vectors (artifact and layer)."""
     from auditcore.leakage.power import power
 
     subjects, classes = test["group"].nunique(), test[attribute].nunique()
-    p = power(subjects, classes, spec.budget, len(spec.probes), rows_per_subject=len(test) / max(subjects, 1))
+    tests = vectors * len(spec.probes)
+    p = power(subjects, classes, spec.budget, tests, rows_per_subject=len(test) / max(subjects, 1))
     return {
         "attribute": attribute,
         "n_subjects": int(subjects),
         "n_classes": int(classes),
-        "attackers": len(spec.probes),
+        "tests": tests,
         "budget": spec.budget,
         "p_within": float(p.p_within_if_leak_free),
         "smallest_gap": p.smallest_gap_detectable,
         "subjects_needed": int(p.subjects_needed),
+        "needed_by_one": int(p.needed_by_one),
     }
 
 
-def _token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
+def token_lengths(spec: AnySpec, dataset: Any) -> np.ndarray:
+    """Tokens of some rows, int64, at most SAMPLE of them."""
     return np.asarray([len(ids) for ids in sample(spec, dataset).ids])
 
 

@@ -85,7 +85,7 @@ def cancel(run: Run, patience: float = 10.0) -> None:
     """Ask the worker to stop; after `patience` seconds end its process. Finished stages stay."""
     if run.status not in ACTIVE:
         raise RunError(f"Run {run.id} is {run.status}; there is nothing to cancel.")
-    (run.path / CANCEL).touch()
+    (run.path / CANCEL).touch(0o600)
     deadline = time.monotonic() + patience
     while run.alive and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -112,9 +112,9 @@ def queue() -> pd.DataFrame:
 def turn(context: Context, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold the one place for heavy work, first come, first served; cancel works while waiting."""
     path = store.home() / ".heavy.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    store.make_private(path.parent)
     said = ""
-    with open(path, "ab") as handle:
+    with open(path, "ab", opener=store.private) as handle:
         while True:
             context.check_cancelled()
             ahead = _ahead_of(context.run)
@@ -137,7 +137,7 @@ def _ahead_of(run: Run) -> list[str]:
 
 
 def _spawn(run: Run) -> None:
-    log = open(run.path / "worker.log", "ab")  # noqa: SIM115 - the child inherits it
+    log = open(run.path / "worker.log", "ab", opener=store.private)  # noqa: SIM115 - the child inherits it
     with log:
         worker = subprocess.Popen(
             [sys.executable, "-c", "from auditcore.jobs.worker import main; main()", str(run.path)],

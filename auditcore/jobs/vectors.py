@@ -13,7 +13,7 @@ import pandas as pd
 
 from auditcore import store
 from auditcore.errors import DatasetError
-from auditcore.jobs import cache, sealed
+from auditcore.jobs import cache, given, sealed
 from auditcore.jobs.baselines import compare_baselines, read_baselines
 from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.context import Context
@@ -37,8 +37,9 @@ def audit(context: Context) -> None:
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
-    everything = load_dataset(spec.data, spec.read_template)
+    everything, array, given_notes = given.usable(spec, load_dataset(spec.data, spec.read_template))
     dataset, notes = audited_rows(spec, everything)
+    notes = given_notes + notes
     sealed.require_open(dataset)
     evaluated = {}
     for attribute in spec.data.labels:
@@ -55,11 +56,16 @@ def audit(context: Context) -> None:
     _fingerprint(context)
     if not context.finished("vectors"):
         with context.stage("vectors", len(rows.frame)) as on_progress:
-            made = vectors(context, rows, on_progress) if spec.model else given_vectors(context, everything, rows)
+            made: dict[tuple[str, int], Any]
+            if array is None:
+                made = vectors(context, rows, on_progress)
+            else:
+                made = given.artifact(spec, array, everything.frame["example_id"], rows)
             for (artifact, layer), source in made.items():
                 _keep(context.run.vectors_path(artifact, layer), source)
             context.record(exported=[[artifact, layer] for artifact, layer in made])
             context.run.write("projection", _projection(spec, rows, _exported(context), evaluated))
+    del array  # from here on they are read from the run's folder
     exported = _exported(context)
     read_baselines(context, rows, evaluated)
     directed = directed_rows(context, rows, tokenizer)
@@ -166,21 +172,6 @@ def _fingerprint(context: Context) -> None:
         context.fingerprint("vectors", model=fingerprint(spec.model.source, spec.model.base))
     elif spec.vectors is not None and Path(spec.vectors.path).is_file():
         context.fingerprint("vectors", vectors=sha256(Path(spec.vectors.path)))
-
-
-def given_vectors(context: Context, everything: Any, rows: Rows) -> dict[tuple[str, int], np.ndarray]:
-    """The user's own vectors as the only artifact, layer 0; the file covers all rows, the audit some of them."""
-    from auditcore.datasets.vector_files import load_vectors, vector_notes
-
-    spec = context.spec
-    assert isinstance(spec, VectorsSpec)
-    assert spec.vectors is not None
-    array = load_vectors(spec.vectors, everything.frame["example_id"], spec.data.column("id"))
-    for note in vector_notes(array):
-        context.note(note)
-    place = pd.Series(np.arange(len(array)), index=everything.frame["example_id"])
-    name = spec.vectors.column or Path(spec.vectors.path).stem
-    return {(name, 0): array[place.loc[rows.frame["example_id"]].to_numpy()]}
 
 
 def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, int], Path]:

@@ -32,7 +32,7 @@ def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
         "surfacelora": surfacelora.train,
         "frontier": adapters.audit,
     }
-    with run.lock():
+    with store.all_private(), run.lock():
         (run.path / PID).write_text(str(os.getpgrp()))
         try:
             spec = parse_spec(run.manifest["spec"], f"run {run.id}")

@@ -24,6 +24,7 @@ class Power:
     smallest_gap_detectable: float | None  # true gap whose lower 95 % bound lies above 0 with probability 0.8
     smallest_gap_over_budget: float | None  # true gap that one attacker reads `over budget` (after Holm) with 0.8
     subjects_needed: int  # test subjects for p_within_if_leak_free >= 0.8 from there on
+    needed_by_one: int  # the same for one attacker alone
     n_effective: int  # rows that count as independent
     p_point_rule_if_leak_free: float  # the point rule |gap| <= budget, for one attacker
 
@@ -46,13 +47,15 @@ def power(
     _check(n_subjects, n_classes, budget, n_attackers, rows_per_subject, rho)
     gain = rows_per_subject / (1 + (rows_per_subject - 1) * rho)
     n = int(n_subjects * gain + 1e-9)
+    needed, alone = (subjects_needed(n_classes, budget, tests, TARGET, gain) for tests in (n_attackers, 1))
     if n < 1:
-        return Power(0.0, None, None, subjects_needed(n_classes, budget, n_attackers, TARGET, gain), 0, 0.0)
+        return Power(0.0, None, None, needed, alone, 0, 0.0)
     return Power(
         p_within_if_leak_free=float(p_within(n, n_classes, budget)) ** n_attackers,
         smallest_gap_detectable=_detectable(n, n_classes, 0.0, ALPHA),
         smallest_gap_over_budget=_detectable(n, n_classes, budget, ALPHA / n_attackers),
-        subjects_needed=subjects_needed(n_classes, budget, n_attackers, TARGET, gain),
+        subjects_needed=needed,
+        needed_by_one=alone,
         n_effective=n,
         p_point_rule_if_leak_free=point_rule_passes(n, n_classes, budget),
     )

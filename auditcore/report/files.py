@@ -48,13 +48,13 @@ def export(run: Run, format: str, out: str | Path, text: bool = True) -> Path:
             from auditcore.report.page import html_report
 
             content = html_report(run)
-            with atomic(path) as temporary:
+            with atomic(path, shared=True) as temporary:
                 temporary.write_text(content, encoding="utf-8")
             return path
         if not run.tables():
             raise RunError(f"Run {run.id} has no tables yet; there is nothing to export.")
         writer = {"csv": _zip_of_csv, "parquet": _zip_of_parquet, "duckdb": _database}[format]
-        with atomic(path) as temporary:
+        with atomic(path, shared=True) as temporary:
             writer(run, temporary, text)
     except OSError as error:
         raise RunError(f"{path}: cannot be written ({error.strerror or error}).") from None

@@ -117,9 +117,12 @@ def test_subjects_with_two_classes():
 
 
 def test_splits_of_the_data_are_kept_and_checked():
-    frame = subjects(4).assign(split=["bal_train"] * 4 + ["bal_test"] * 4)
+    short = subjects(4).assign(split=["bal_train"] * 4 + ["bal_test"] * 4)
+    with pytest.raises(DatasetError, match=r"no rows of bal_val; it has rows of bal_test \(4\), bal_train \(4\)"):
+        make_splits(short, ["sex"], seed=0, defences=False)
+    frame = subjects(6).assign(split=["bal_train"] * 4 + ["bal_val"] * 4 + ["bal_test"] * 4)
     pd.testing.assert_frame_equal(make_splits(frame, ["sex"], seed=0, defences=False), frame)
-    with pytest.raises(DatasetError, match="no rows of defence_fit; it has bal_test, bal_train"):
+    with pytest.raises(DatasetError, match=r"no rows of defence_fit; it has rows of bal_test .*or audit no defence"):
         make_splits(frame, ["sex"], seed=0, defences=True)
     frame.loc[0, "split"] = "bal_test"
     with pytest.raises(DatasetError, match="subject 's00000' is in the splits bal_test and bal_train"):

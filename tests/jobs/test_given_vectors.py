@@ -1,5 +1,6 @@
 """Vectors the user has, whatever they and their labels look like: right values, or clear words and a count."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -93,9 +94,28 @@ def test_rows_without_a_label_or_a_vector_are_left_out_and_counted(home) -> None
     assert "60 of 300 rows have no label 'label'" in notes(run)
     for text in (notes(run), " ".join(planned.notes)):
         assert "3 of 300 vectors hold NaN or infinity; their rows are left out." in text
+        dealt = re.search(r"bal_train (\d+) rows, bal_val (\d+) rows, bal_test (\d+) rows", text)
+        assert dealt is not None
+        assert sum(map(int, dealt.groups())) == 240 - 3
     used = run.read("probe_metrics").query("seed.isna()")
     left = 240 - 3  # and what balancing takes
     assert used["n_train"].iloc[0] + used["n_eval"].sum() <= left
+
+
+def test_a_file_without_one_usable_vector_is_refused(home) -> None:
+    spec = write(home, ["f", "m"] * 20, np.full((40, 6), np.nan))
+    for ask in (lambda: jobs.plan(parse_spec(spec)), lambda: run_spec(spec)):
+        with pytest.raises(AuditError, match="every one of 40 vectors holds NaN or infinity"):
+            ask()
+
+
+def test_splits_of_the_user_s_own_without_bal_val_say_what_to_do(home) -> None:
+    spec = write(home, ["f", "m"] * 40, split=["bal_train"] * 40 + ["bal_test"] * 40)
+    spec["data"]["roles"]["split"] = "split"
+    words = r"no rows of bal_val; it has rows of bal_test \(40\), bal_train \(40\).*split_map: .*leave the split"
+    for ask in (lambda: jobs.plan(parse_spec(spec)), lambda: run_spec(spec)):
+        with pytest.raises(AuditError, match=words):
+            ask()
 
 
 def test_a_constant_dimension_is_said_and_changes_nothing(home) -> None:

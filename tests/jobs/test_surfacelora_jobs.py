@@ -366,6 +366,8 @@ def test_the_plan_counts_rows_and_steps_and_the_power_of_the_sealed_test(home, t
     assert found.kind == "surfacelora"
     assert found.rows == 48 + 40 + 24
     assert found.power[0]["n_subjects"] == 24
+    spec = parse_spec(surface_spec(home, tiny_llama))
+    assert found.power[0]["tests"] == len(spec.targets) * len(spec.probes)  # what is declared by itself
     assert any("a step" in note for note in found.notes)
     plain = plan_here(parse_spec(surface_spec(home, tiny_llama, **{"lambda": 0})))
     assert plain.seconds < found.seconds

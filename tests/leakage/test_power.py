@@ -19,6 +19,7 @@ def test_subjects_needed_for_a_budget_of_0025(n_classes, n_attackers, expected):
     planned = power(expected, n_classes, 0.025, n_attackers)
     assert planned.p_within_if_leak_free >= 0.8
     assert planned.subjects_needed == expected
+    assert planned.needed_by_one == subjects_needed(n_classes, 0.025)
     assert power(expected - n_classes, n_classes, 0.025, n_attackers).p_within_if_leak_free < 0.8
 
 

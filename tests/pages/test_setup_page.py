@@ -19,11 +19,12 @@ POWER = {
     "attribute": "sex",
     "n_subjects": 60,
     "n_classes": 2,
-    "attackers": 2,
+    "tests": 2,
     "budget": 0.025,
     "p_within": 0.01,
     "smallest_gap": 0.2,
     "subjects_needed": 4294,
+    "needed_by_one": 3480,
 }
 
 
@@ -83,6 +84,7 @@ def test_check_plan_and_start(open_page, rows: Path, started: list) -> None:
     button(app, "Check and plan").click().run()
     text = words_of(app)
     assert "4,294 subjects" in text
+    assert "for all 2 tests (attacker × vector), counted as independent; one alone takes 3,480" in text
     assert "about 42 seconds on this machine" in text
     button(app, "Start the audit").click().run()
     spec = started[0]
