@@ -27,6 +27,12 @@ MEANINGS = {
     BELOW: "the attacker does worse than guessing: check the splits before reading anything else",
 }
 
+# Why two levels stand on one page.
+LEVELS = (
+    "A number carries its 95 % interval; a verdict is read off the 90 % interval, on purpose: each of its two ends "
+    "errs at most 5 times in 100, which makes “within budget” a test at 5 %."
+)
+
 
 def power_basis(tests: int, needed_by_one: int) -> str:
     """What a stated power assumes, in one clause for a page or a terminal.

@@ -195,7 +195,7 @@ def _shown(run: Run, attack: str, threshold: float | None, ids: list[str]) -> pd
     }
     if frame["n_errors"].notna().any():
         shown |= {"errors": frame["n_errors"], "P": frame["p_sum"].round(2), "N": frame["n_sum"].round(2)}
-    return pd.DataFrame({**shown, "note": [_note(s) for s in frame["status"]]})
+    return pd.DataFrame({**shown, "note": _notes(frame)})
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
@@ -206,8 +206,9 @@ def _truth(frame: pd.DataFrame) -> list[str]:
     return ["unknown" if pd.isna(m) else "yes" if m else "no" for m in frame["member"]]
 
 
-def _note(status: str) -> str:
-    return "" if status == "ok" else findings.STATUS_WORDS.get(status, status)
+def _notes(frame: pd.DataFrame) -> list[str]:
+    pairs = zip(frame["status"], frame["rank_score"], strict=True)
+    return [findings.status_words(str(status), rank, short=True) for status, rank in pairs]
 
 
 # --- one row ---
@@ -283,8 +284,8 @@ def _step_buttons(ids: list[str], at: int | None, page: int) -> None:
             "Row", key=ROW_KEY, bind="query-params", label_visibility="collapsed", width=220, max_chars=500,
             placeholder="name of a row", help="The row shown; part of the address of this page.",
         )  # fmt: skip
-    where = "" if at is None else f"{words.count(at + 1)} of {words.counted(len(ids), 'row')} in this list"
-    ui.quiet([Strong(where)] if where else "The row shown is not part of the list above.")
+    where = "" if at is None else f"Row {words.count(at + 1)} of {words.count(len(ids))}"
+    ui.quiet([Strong(where), " in this list."] if where else "The row shown is not part of the list above.")
 
 
 def _scores(run: Run, ids: list[str]) -> pd.DataFrame:

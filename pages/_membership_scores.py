@@ -44,10 +44,7 @@ def draw(run: Run, attack: str, threshold: float | None, row: str | None) -> Non
         return
     name = findings.attack_name(attack)
     caption = [*findings.scores_sentence(bins.counts, attack), " Click a mark or a bar to see a row of it below."]
-    title = f"{name} scores of training rows and of other rows"
-    if words.known(threshold):
-        title = f"{name} scores: everything right of the line is called a training row"
-    ui.chart_title(title, caption)
+    ui.chart_title(findings.scores_title(attack, threshold, *_called(version, path, attack, threshold)), caption)
     marks = _marks(version, path, attack)
     if row is not None and row not in set(marks["example_id"]):
         marks = pd.concat([marks, _scored(version, path, attack, row)], ignore_index=True)
@@ -66,8 +63,8 @@ def _row_of(run: Run, attack: str, custom: Any) -> str | None:
     if len(cells) < 6 or cells[3] not in SIDES:
         return None
     ends = [float(v) if isinstance(v, (int, float)) else math.nan for v in cells[4:6]]
-    if any(map(math.isnan, ends)):  # rows placed at the top
-        where, params, order = "s.status in ('no_errors', 'n_zero')", [], "s.rank_score desc"
+    if any(map(math.isnan, ends)):  # rows without a ratio
+        where, params, order = f"s.status in {findings.FORCED}", [], "s.rank_score desc"
     else:
         table = _histogram(run.version("membership_scores"), str(run.path), attack)["table"]
         low = -math.inf if ends[0] <= float(table["left"].min()) else ends[0]
@@ -86,8 +83,22 @@ def _row_of(run: Run, attack: str, custom: Any) -> str | None:
 
 
 @st.cache_data(show_spinner=False, max_entries=40)
+def _called(version: str, path: str, attack: str, threshold: float | None) -> tuple[int, int, bool]:
+    """Rows of known membership without a ratio; how many of them are called; whether no other row is."""
+    query = f"""
+        select count(*) filter (apart), count(*) filter (apart and rank_score >= ?),
+        count(*) filter (not apart and rank_score >= ?) = 0
+        from (select rank_score, status in {findings.FORCED} as apart from membership_scores
+        where attack = ? and member is not null and isfinite(rank_score))
+    """
+    limit = math.inf if threshold is None else threshold
+    line = Run(Path(path)).sql(query, [limit, limit, attack], ["membership_scores"]).iloc[0]
+    return int(line.iloc[0]), int(line.iloc[1]), bool(line.iloc[2])
+
+
+@st.cache_data(show_spinner=False, max_entries=40)
 def _histogram(version: str, path: str, attack: str) -> dict[str, Any]:
-    columns = ["attack", "member", "score", "status"]
+    columns = ["attack", "member", "score", "rank_score", "status"]
     return vars(figures.histogram(Run(Path(path)).read("membership_scores", columns, "attack = ?", [attack]), attack))
 
 

@@ -8,6 +8,7 @@ import streamlit as st
 from auditcore import decisions, findings, summary, words
 from auditcore.decisions import Frontier
 from auditcore.figures import frontier as figures
+from auditcore.figures import stack
 from auditcore.figures import tokens as token_figures
 from auditcore.findings import frontier as say
 from auditcore.frontier import Declaration, Rebound
@@ -281,7 +282,7 @@ def _skipped(run: Run) -> None:
         f"<td>{words.isolated(r['reason'])}</td></tr>"
         for r in skipped.to_dict("records")
     )
-    ui.html(f'<div class="ac-scroll"><table class="ac-table"><thead>{head}</thead><tbody>{body}</tbody></table></div>')
+    ui.html(stack.table(head, body))
 
 
 main()

@@ -9,6 +9,7 @@ import streamlit as st
 
 from auditcore import decisions, store, summary, verdict, words
 from auditcore.errors import AuditError
+from auditcore.figures import stack
 from auditcore.report import FORMATS
 from auditcore.store import Run
 from auditcore.words import Strong
@@ -204,16 +205,15 @@ def _verdict_lines(run: Run) -> None:
         attacker = "all declared attackers" if row["attacker"] == "all" else str(row["attacker"])
         measured = words.isolated(words.shorten(f"{attribute}{what}", 60))
         body += (
-            f"<tr><td>{ui.pill_html(str(row['verdict']))}</td><td>{measured}</td>"
-            f"<td>{words.isolated(attacker)}</td>"
-            f'<td class="num">{words.signed(row["value"])}</td>'
-            f'<td class="num">{words.interval(row["low"], row["high"])}</td>'
+            f"<tr><td>{ui.pill_html(str(row['verdict']))}</td><td>{measured}<small>{words.isolated(attacker)}</small></td>"
+            f'<td class="num">{words.signed(row["value"])}<small>{words.interval(row["low"], row["high"])}</small></td>'
             f'<td class="num">{words.count(row["n_subjects"])}</td></tr>'
         )
-    head = "<tr><th>Verdict</th><th>Measured</th><th>Attacker</th><th class='num'>Above chance</th>"
-    head += "<th class='num'>90 % interval</th><th class='num'>Subjects</th></tr>"
-    ui.chart_title("Verdicts, one line per declared attacker")
-    ui.html(f'<div class="ac-scroll"><table class="ac-table">{head}{body}</table></div>')
+    head = '<tr><th scope="col">Verdict</th><th scope="col">Measured<small>by which attacker</small></th>'
+    head += '<th scope="col" class="num">Above chance<small>90 % interval</small></th>'
+    head += '<th scope="col" class="num">Subjects</th></tr>'
+    ui.chart_title("Verdicts, one line per declared attacker", verdict.LEVELS)
+    ui.html(stack.table(head, body))
 
 
 def _details(run: Run) -> None:

@@ -151,10 +151,37 @@ def row(**changes):
         ({"status": "no_evidence", "rank_score": np.nan, "n_scored": 0}, 1.87, "too short to score"),
         ({"status": "no_evidence", "rank_score": np.nan, "n_scored": 9}, 1.87, "nothing to go by in the numbers"),
         ({"status": "no_errors", "rank_score": 1e300}, 1.87, "placed at the top"),
+        ({"status": "n_zero", "rank_score": 0.0}, 1.87, "No token lowered (N = 0): counts as 0."),
     ],
 )
 def test_a_row_in_words(changes, threshold, words):
     assert words in plain(findings.row_sentence(row(**changes), threshold, "ez"))
+
+
+@pytest.mark.parametrize(
+    ("threshold", "forced", "called", "beyond", "words"),
+    [
+        (None, 98, 0, True, "EZ scores of training rows and of other rows"),
+        (findings.NOBODY, 98, 0, True, "EZ scores: at this rate no row is called a training row"),
+        (1.87, 0, 0, False, "EZ scores: every row right of the line is called a training row"),
+        (1.87, 98, 98, False, "right of the line is called a training row, and so are all 98 rows without a ratio"),
+        (1.87, 1, 1, False, "right of the line is called a training row, and so is the 1 row without a ratio"),
+        (1.87, 98, 0, False, "called a training row; none of the 98 rows without a ratio"),
+        (1e202, 98, 22, True, "EZ scores: only 22 of the 98 rows without a ratio are called training rows"),
+        (9e9, 0, 0, True, "EZ scores: at this rate no row is called a training row"),
+    ],
+)
+def test_the_title_of_the_scores_says_who_is_called(threshold, forced, called, beyond, words):
+    assert findings.scores_title("ez", threshold, forced, called, beyond).endswith(words)
+
+
+def test_the_caption_of_the_scores_says_where_rows_without_a_ratio_stand():
+    counts = {"member": 3, "nonmember": 4, "forced": 2, "forced_low": 0}
+    assert "2 rows without a ratio" in plain(findings.scores_sentence(counts, "ez"))
+    assert "are placed above every score" in plain(findings.scores_sentence(counts, "ez"))
+    assert "count as 0" in plain(findings.scores_sentence({**counts, "forced_low": 2}, "ez"))
+    assert "No row is without a ratio." in plain(findings.scores_sentence({**counts, "forced": 0}, "ez"))
+    assert "ratio" not in plain(findings.scores_sentence({**counts, "forced": 0}, "loss"))
 
 
 def test_no_evidence_is_never_called_a_member():

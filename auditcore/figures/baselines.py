@@ -72,8 +72,11 @@ def baselines_table(metrics: pd.DataFrame, rows: pd.DataFrame) -> str:
     metrics, rows: of one attribute and split; rows of one defence.
     """
     baselines = [str(b) for b in metrics["baseline"]]
-    head = '<tr><th scope="col">read from</th><th scope="col" class="num">accuracy</th>'
-    head += "".join(f'<th scope="col" class="num">over {escape(baseline_name(b))}, points</th>' for b in baselines)
+    head = '<tr><th scope="col">read from</th><th scope="col" class="num">accuracy<small>95 % interval</small></th>'
+    head += "".join(
+        f'<th scope="col" class="num">over {escape(baseline_name(b))}, points<small>95 % interval</small></th>'
+        for b in baselines
+    )
     head += '<th scope="col" class="num">test rows</th><th scope="col" class="num">subjects</th></tr>'
     body = []
     for row in metrics.to_dict("records"):

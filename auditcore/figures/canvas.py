@@ -59,7 +59,7 @@ class Canvas:
         self._axis("yaxis", title, axis)
 
     def _axis(self, name: str, title: str, axis: dict[str, Any]) -> None:
-        named = {"title": {"standoff": 16, "text": title}} if title else {}
+        named = {"title": {**self.layout[name].get("title", {}), "standoff": 16, "text": title}} if title else {}
         self.layout[name] = {**self.layout[name], **axis, **named}
 
     def figure(self) -> go.Figure:

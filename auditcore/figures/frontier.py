@@ -233,7 +233,8 @@ def _label(fig: Canvas, row: dict[str, Any], label: str, middle: float) -> None:
     right = x > middle
     fig.add_annotation(
         x=x, y=y, text=f"<b>{escape(label)}</b>", showarrow=True, arrowhead=0, arrowwidth=1, standoff=11,
-        ax=-30 if right else 30, ay=46, xanchor="right" if right else "left", font={"size": 13, "color": theme.ACCENT},
+        ax=-30 if right else 30, ay=46, xanchor="right" if right else "left",
+        font={"size": 13, "color": theme.TEXT[theme.ACCENT][0]},
         arrowcolor=theme.ACCENT,
     )  # fmt: skip
 

@@ -87,7 +87,7 @@ def _share_axis(fig: go.Figure, left: float, right: float, title: str, lift: int
     """A percent axis that may reach beyond 100 % to make room for a label, but never says so."""
     step = next(s for s in (0.05, 0.1, 0.2, 0.25) if (min(right, 1.0) - left) / s <= 6)
     ticks = [round(i * step, 4) for i in range(round(1 / step) + 1) if left - 1e-9 <= i * step <= min(right, 1.0)]
-    fig.update_xaxes(title=title, tickvals=ticks, tickformat=".0%", range=[left, right])
+    fig.update_xaxes(title_text=title, tickvals=ticks, tickformat=".0%", range=[left, right])
     fig.update_layout(margin_t=28 + lift, margin_l=0)
 
 

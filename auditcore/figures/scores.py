@@ -8,10 +8,8 @@ import plotly.graph_objects as go
 
 from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
-from auditcore.findings import attack_name, score_number
+from auditcore.findings import FORCED, attack_name, score_number
 from auditcore.words import escape, known, shorten
-
-FORCED = ("no_errors", "n_zero")
 
 
 @dataclass(frozen=True)
@@ -20,8 +18,8 @@ class Histogram:
 
     table: pd.DataFrame  # left, right, members, nonmembers (numbers of rows); scores, not logs
     log: bool  # bins are equal on the log axis; scores of 0 stand in the first bin
-    forced: tuple[int, int]  # rows placed at the top without a ratio: members, non-members
-    counts: dict[str, int]  # member, nonmember, forced, no_evidence, unknown, insufficient
+    forced: tuple[int, int]  # rows without a ratio, which no scale holds: members, non-members
+    counts: dict[str, int]  # member, nonmember, forced, forced_low (ranked as 0), no_evidence, unknown, insufficient
 
 
 def histogram(scores: pd.DataFrame, attack: str, bins: int = 40) -> Histogram:
@@ -31,6 +29,7 @@ def histogram(scores: pd.DataFrame, attack: str, bins: int = 40) -> Histogram:
     in the first bin. The outermost bins hold everything beyond the 0.5 % and 99.5 % quantiles.
     """
     rows = scores[scores["attack"] == attack]
+    low = rows["rank_score"].astype(float) <= 0
     member = rows["member"].astype("boolean")
     status = rows["status"].astype(str)
     value = rows["score"].astype(float).where(status != "insufficient", 0.0)
@@ -41,6 +40,7 @@ def histogram(scores: pd.DataFrame, attack: str, bins: int = 40) -> Histogram:
         "member": int((drawn & is_member).sum()),
         "nonmember": int((drawn & ~is_member).sum()),
         "forced": int(forced.sum()),
+        "forced_low": int((forced & low).sum()),
         "no_evidence": int((status == "no_evidence").sum()),
         "unknown": int((member.isna() & (status != "no_evidence")).sum()),
         "insufficient": int((drawn & (status == "insufficient")).sum()),
@@ -100,7 +100,7 @@ def scores_figure(
         sign = 1 if side == 0 else -1
         x = np.append(centre, spare) if any(bins.forced) else centre
         count = np.append(table[column], bins.forced[side]) if any(bins.forced) else table[column].to_numpy()
-        label = [*ends, "no ratio: placed at the top"][: len(x)]
+        label = [*ends, "no ratio"][: len(x)]
         fig.add(
             "bar",
             x=x,
@@ -117,9 +117,6 @@ def scores_figure(
  f"<b>{words}</b>", 0, 1.0 if side == 0 else 0.0, xref="paper", yref="paper",
             yanchor="top" if side == 0 else "bottom", yshift=-15 * sign, font={"size": 13, "color": hue},
         )  # fmt: skip
-    if any(bins.forced):
-        fig.note("no ratio,<br>placed at<br>the top", spare, 0, yref="paper", yanchor="bottom",
-                   xanchor="center", font={"size": 11, "color": theme.QUIET})  # fmt: skip
     if known(threshold):
         _threshold_line(fig, float(threshold), bins, left[0], right[-1], place)
     top = max(float(np.abs(trace["y"]).max()) for trace in fig.traces) or 1.0
@@ -131,7 +128,10 @@ def scores_figure(
         title="share of the group", range=[-1.25 * top, 1.25 * top], tickvals=both,
         ticktext=[f"{100 * abs(t):g} %" for t in both], zeroline=True, zerolinecolor=theme.HAIRLINE, zerolinewidth=1,
     )  # fmt: skip
-    fig.xaxis(title=_score_title(attack), showgrid=False, **_score_ticks(bins, float(left[0]), float(right[-1])))
+    ticks_x = _score_ticks(bins, float(left[0]), float(right[-1]))
+    if any(bins.forced):  # below the axis, where no line crosses it
+        ticks_x = {"tickvals": [*ticks_x["tickvals"], spare], "ticktext": [*ticks_x["ticktext"], "no<br>ratio"]}
+    fig.xaxis(title=_score_title(attack), showgrid=False, **ticks_x)
     return fig.figure()
 
 
@@ -140,7 +140,7 @@ _STAY_AS_THEY_ARE = {"selected": {"marker": {"opacity": 1}}, "unselected": {"mar
 
 
 def _of_bars(count: np.ndarray, share: np.ndarray, label: list[str], side: str, table: pd.DataFrame) -> np.ndarray:
-    ends = np.full((len(count), 2), np.nan)  # rows placed at the top have no score
+    ends = np.full((len(count), 2), np.nan)  # rows without a ratio have no score
     ends[: len(table)] = table[["left", "right"]].to_numpy()
     cells = [*zip(count.tolist(), share.tolist(), label, [side] * len(count), *ends.T.tolist(), strict=True)]
     return np.array(cells, dtype=object)

@@ -61,9 +61,9 @@ def _figure(rows: pd.DataFrame, x: str, title: str, target_fpr: float | None, he
             marker={"size": 9, "symbol": symbol, "color": colour},
             error_y={"type": "data", "array": up, "arrayminus": down, "thickness": 1.2, "width": 3},
         )  # fmt: skip
-    fig.update_xaxes(title=title, showgrid=False)
+    fig.update_xaxes(title_text=title, showgrid=False)
     top = "training rows found" if rate else "AUC"
-    fig.update_yaxes(title=top, tickformat=".0%" if rate else ".2f", rangemode="tozero" if rate else "normal")
+    fig.update_yaxes(title_text=top, tickformat=".0%" if rate else ".2f", rangemode="tozero" if rate else "normal")
     legend = {"orientation": "h", "y": -0.25, "x": 0, "title": {"text": ""}}
     return fig.update_layout(showlegend=True, legend=legend)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from auditcore.figures import stack
 from auditcore.figures.membership import colours
 from auditcore.findings import attack_name, points
 from auditcore.verdict import SYMBOLS, point_rule
@@ -20,6 +21,8 @@ from auditcore.words import (
     shorten,
     signed,
 )
+
+_LEVEL95, _LEVEL90 = "<small>95 % interval</small>", "<small>90 % interval</small>"
 
 
 def attack_table(
@@ -40,8 +43,8 @@ def attack_table(
     body = "".join(_line(row, auc, hues, passes, needed, said or {}) for row in rows.to_dict("records"))
     rate = percent(target_fpr, 0 if target_fpr >= 0.01 else 1)
     head = (
-        f'<tr><th scope="col">attack</th><th scope="col">rows found at {rate} false accusations</th>'
-        '<th scope="col" class="num">AUC</th><th scope="col" class="num">realised</th>'
+        f'<tr><th scope="col">attack</th><th scope="col">rows found at {rate} false accusations'
+        f'{_LEVEL95}</th><th scope="col" class="num">AUC{_LEVEL95}</th><th scope="col" class="num">realised</th>'
         '<th scope="col" class="num">passes</th></tr>'
     )
     return table_html(head, body)
@@ -119,9 +122,9 @@ def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
     columns = (
         *(
             ("attacker", ""),
-            ("accuracy", "num"),
+            (f"accuracy{_LEVEL95}", "num"),
             ("guessing", "num"),
-            ("LeakageGap", "num"),
+            (f"LeakageGap{_LEVEL90}", "num"),
             ("permuted: mean / 95th", "num"),
         ),
         *(("fit / test rows", "num"), ("subjects", "num"), ("verdict", ""), ("point rule", "")),
@@ -132,8 +135,8 @@ def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
 
 
 def table_html(head: str, body: str) -> str:
-    """A table that scrolls sideways on a narrow screen, from rows whose text is escaped."""
-    return f'<div class="ac-scroll"><table class="ac-table at"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+    """A table whose cells stand under each other on a narrow screen, from rows whose text is escaped."""
+    return stack.table(head, body, "ac-table at")
 
 
 def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:

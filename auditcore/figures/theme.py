@@ -1,7 +1,8 @@
 """The look of every figure. In: nothing. Out: colours, a base figure, plotly's configuration. No DataFrames here.
 
 The colours of data have a contrast of at least 3:1 on the light and on the dark paper, so that a figure need not know
-the theme; text, axes and grid lines take their colours from the page (Streamlit's template) or from `for_paper`.
+the theme. Text needs 4.5:1, which no one colour has on both: labels are written in the first colour of `TEXT`, and
+on dark paper the style sheet of the pages puts the second in its place.
 """
 
 from typing import Any
@@ -28,6 +29,19 @@ VERDICT_COLOURS = {
 }
 
 INK, PAPER, QUIET_TEXT = "#1B2430", "#FCFCFA", "#5B6470"
+
+# What a colour is written in, on light and on dark paper: at least 4.5:1 (WCAG AA). Rules in pages/_style.css.
+TEXT = {
+    RAISED: ("#B04C00", "#F08A3C"),
+    LOWERED: ("#0072B2", "#5AAFE0"),
+    ACCENT: ("#0F766E", "#2FB3A4"),
+    OCHRE: ("#7A6100", "#CDAB3A"),
+    VIOLET: ("#8A56B8", "#B795DB"),
+    QUIET: (QUIET_TEXT, "#A3ACB6"),
+    ROSE: ("#B8437F", "#E58DB8"),
+    "#C2362B": ("#C2362B", "#F0837A"),  # over budget
+    INK: (INK, "#E6E9E4"),
+}
 FONT = "'Source Sans', 'Source Sans 3', system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 
 # Passed with every figure, on pages and in exported files: no upload button, a camera that saves SVG.
@@ -55,6 +69,7 @@ def figure(height: int = 320, **layout: Any) -> go.Figure:
         bargap=0.4,
     )
     axis = {"gridcolor": HAIRLINE, "zeroline": False, "showline": False, "automargin": True, "ticks": ""}
+    axis |= {"tickfont_color": QUIET_TEXT, "title_font_color": QUIET_TEXT}
     fig.update_xaxes(**axis, title_standoff=10)
     fig.update_yaxes(**axis, title_standoff=10)
     return fig.update_layout(**layout)
@@ -78,7 +93,12 @@ def for_paper(fig: go.Figure) -> go.Figure:
 
 
 def note(fig: go.Figure, text: str, x: Any, y: Any, **options: Any) -> go.Figure:
-    """Write a label straight into a figure, without an arrow. `text` must be escaped (words.escape)."""
+    """Write a label straight into a figure, without an arrow. `text` must be escaped (words.escape).
+
+    Its colour (`font`) may be one of data: it is written in the one that can be read.
+    """
+    font = {"size": 12, "color": INK, **options.pop("font", {})}
+    font["color"] = TEXT.get(font["color"], (font["color"],))[0]
     return fig.add_annotation(
-        **{"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": 12}, "xanchor": "left", **options}
+        **{"x": x, "y": y, "text": text, "showarrow": False, "font": font, "xanchor": "left", **options}
     )

@@ -30,8 +30,8 @@ def loss_figure(log: pd.DataFrame, best_step: int | None = None, height: int = 3
     if best_step is not None:
         fig.add_vline(x=best_step, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
         theme.note(fig, "best", best_step, 1.0, yref="paper", yanchor="bottom", xanchor="center")
-    fig.update_xaxes(title="step", showgrid=False)
-    fig.update_yaxes(title="loss, nats per token", rangemode="tozero")
+    fig.update_xaxes(title_text="step", showgrid=False)
+    fig.update_yaxes(title_text="loss, nats per token", rangemode="tozero")
     return fig.update_layout(margin={"t": 26, "r": 78})
 
 
@@ -82,8 +82,8 @@ def adversary_figure(log: pd.DataFrame, guess: float | None, height: int = 260) 
     if guess is not None:
         fig.add_hline(y=guess, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
         theme.note(fig, "guessing", 0.0, guess, xref="paper", yanchor="bottom")
-    fig.update_xaxes(title="step", showgrid=False)
-    fig.update_yaxes(title="loss of the adversaries, nats", rangemode="tozero")
+    fig.update_xaxes(title_text="step", showgrid=False)
+    fig.update_yaxes(title_text="loss of the adversaries, nats", rangemode="tozero")
     return fig.update_layout(margin={"t": 26, "r": 92})
 
 
@@ -100,8 +100,8 @@ def gradients_figure(log: pd.DataFrame, height: int = 260) -> go.Figure:
         known = log[log[column].astype(float) > 0]
         if len(known):
             _curve(fig, known["step"], known[column].astype(float), name, colour, "norm %{y:.3g}")
-    fig.update_xaxes(title="step", showgrid=False)
-    fig.update_yaxes(title="norm of the gradient", type="log", dtick=1)
+    fig.update_xaxes(title_text="step", showgrid=False)
+    fig.update_yaxes(title_text="norm of the gradient", type="log", dtick=1)
     return fig.update_layout(margin={"t": 26, "r": 92})
 
 

@@ -34,11 +34,13 @@ from auditcore.findings.membership import (
     unresolved_notes,
 )
 from auditcore.findings.rows import (
+    FORCED,
     NOBODY,
-    STATUS_WORDS,
     called,
     row_sentence,
     score_words,
+    scores_title,
+    status_words,
     threshold_at,
     tokens_under_both,
 )
@@ -64,11 +66,11 @@ from auditcore.findings.vectors import (
 from auditcore.verdict import MEANINGS, combine
 
 __all__ = [
+    "FORCED",
     "HEADLINE_FPR",
     "MEANINGS",
     "NOBODY",
     "POINT_RULE",
-    "STATUS_WORDS",
     "TEST_SPLITS",
     "Subjects",
     "accuracy_sentence",
@@ -110,9 +112,11 @@ __all__ = [
     "score_number",
     "score_words",
     "scores_sentence",
+    "scores_title",
     "settings_finding",
     "share",
     "shared_subjects",
+    "status_words",
     "strongest",
     "strongest_attack",
     "subjects",

@@ -139,16 +139,19 @@ def roc_sentence(metrics: pd.DataFrame, drawn: int, realisable: int) -> list[str
 
 
 def scores_sentence(counts: dict[str, int], attack: str) -> list[str]:
-    """Caption of the score distributions. counts: member, nonmember, forced, no_evidence, unknown (numbers of rows)."""
+    """Caption of the score distributions.
+
+    counts: numbers of rows: member, nonmember, forced, forced_low (of them, ranked as 0), no_evidence, unknown.
+    """
     groups = f"{counted(counts['member'], 'member')} and {counted(counts['nonmember'], 'non-member')} drawn"
     parts = [f"{groups}; the outermost bars hold everything beyond the scale."]
     if counts.get("forced"):
-        forced = f"{counted(counts['forced'], 'row')} placed at the top without a ratio"
-        parts += [
-            " ",
-            Strong(forced),
-            " (the model makes no error there, or lowers no token) stand apart at the right.",
-        ]
+        forced = f"{counted(counts['forced'], 'row')} without a ratio"
+        why = "(the model makes no error there, or lowers no token)"
+        placed = "count as 0" if counts.get("forced_low") else "are placed above every score, ranked by P"
+        parts += [" ", Strong(forced), f" {why} {placed} and stand apart at the right."]
+    elif attack == "ez":
+        parts.append(" No row is without a ratio.")
     left = [
         f"{count(counts[key])} {words}"
         for key, words in (("no_evidence", "without evidence"), ("unknown", "of unknown membership"))

@@ -18,7 +18,17 @@ STATUS_WORDS = {
     "insufficient": "one error, or no shift at all: counts as 0",
     "no_evidence": "no evidence (too short, or nothing to compare): left out of every rate",
 }
+FORCED = ("no_errors", "n_zero")  # rows without a ratio: where they stand is the policy of the run
 
+# The same for a narrow column.
+SHORT_WORDS = {
+    "ok": "",
+    "p_zero": "P = 0",
+    "n_zero": "N = 0: at the top",
+    "no_errors": "no error: at the top",
+    "insufficient": "counts as 0",
+    "no_evidence": "no evidence",
+}
 
 NOBODY = math.inf  # the threshold where not even the highest scores may be called training rows
 
@@ -42,6 +52,35 @@ def called(rank_score: object, threshold: object) -> bool | None:
     return float(rank_score) >= float(threshold) if known(rank_score) and known(threshold) else None
 
 
+def status_words(status: str, rank_score: object, short: bool = False) -> str:
+    """Why a row has no plain score. A row without a ratio stands where the run's policy ranked it: top, or 0."""
+    told = (SHORT_WORDS if short else STATUS_WORDS).get(status, status)
+    if status in FORCED and known(rank_score) and float(rank_score) <= 0:
+        told = told.replace("placed at the top", "counts as 0").replace("at the top", "counts as 0")
+    return told
+
+
+def scores_title(attack: str, threshold: object, forced: int, forced_called: int, beyond: bool) -> str:
+    """Which rows of the distribution are called training rows, in one line.
+
+    forced: rows drawn without a ratio; forced_called: those of them that are called; beyond: no row with a score is.
+    """
+    start = f"{attack_name(attack)} scores"
+    if threshold != NOBODY and not known(threshold):
+        return f"{start} of training rows and of other rows"
+    apart = counted(forced, "row") + " without a ratio"
+    if threshold == NOBODY or (beyond and not forced_called):
+        return f"{start}: at this rate no row is called a training row"
+    if beyond:
+        return f"{start}: only {count(forced_called)} of the {apart} are called training rows"
+    right = f"{start}: every row right of the line is called a training row"
+    if not forced:
+        return right
+    if forced_called == forced:
+        return f"{right}, and so {'are all' if forced > 1 else 'is the'} {apart}"
+    return f"{right}; {f'so are {count(forced_called)}' if forced_called else 'none'} of the {apart}"
+
+
 def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
     """What the attack says about one row of `membership_scores`, and whether that is right."""
     if row["status"] == "no_evidence":
@@ -51,9 +90,8 @@ def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
     member = _truth(row["member"])
     truth = "" if member is None else "it was trained on" if member else "it was not trained on"
     says = called(row["rank_score"], threshold)
-    why = (
-        f" {STATUS_WORDS[row['status']][0].upper()}{STATUS_WORDS[row['status']][1:]}." if row["status"] != "ok" else ""
-    )
+    why = status_words(row["status"], row["rank_score"])
+    why = f" {why[0].upper()}{why[1:]}." if row["status"] != "ok" else ""
     if says is None:
         known_truth = f"; {truth}" if truth else "; its membership is unknown"
         return [Strong("Not judged"), f": this run has no threshold at the chosen rate{known_truth}.{why}"]

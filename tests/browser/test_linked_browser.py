@@ -60,5 +60,5 @@ def test_subjects_fit_the_screen_and_list_their_rows(visit, width: int, dark: bo
     page = visit(f"/membership?run={RUN}&attack=reference&subject=s7", width=width, dark=dark)
     text = page.locator("[data-testid=stMain]").inner_text()
     assert "Subjects with the most rows found" in text
-    assert "of 4 rows in this list" in text
+    assert "of 4 in this list" in text
     assert overflow(page) <= 0

@@ -117,8 +117,8 @@ def test_cost_table_says_what_is_read_and_trained():
     html = cost_table(costs)
     assert html.count("<tr>") == 4
     assert "logits of &lt;both&gt;" in html
-    assert '<td class="num">9</td><td>8 shadow models (lora)</td>' in html
-    assert '<td class="num">none</td><td>nothing</td>' in html
+    assert '<td data-th="passes" class="num">9</td><td data-th="trains">8 shadow models (lora)</td>' in html
+    assert '<td data-th="passes" class="num">none</td><td data-th="trains">nothing</td>' in html
 
 
 def test_attack_table_says_why_an_attack_has_no_numbers():

@@ -16,6 +16,7 @@ SCORES = pd.DataFrame(
         "attack": "ez",
         "member": pd.array([True, True, True, False, False, False, None, True, False], dtype="boolean"),
         "score": [4.0, 2.0, np.nan, 0.5, 0.0, np.nan, 1.0, np.nan, np.nan],
+        "rank_score": [4.0, 2.0, 1e200, 0.5, 0.0, 0.0, 1.0, np.nan, 1e201],
         "status": ["ok", "ok", "n_zero", "ok", "p_zero", "insufficient", "ok", "no_evidence", "no_errors"],
     }
 )
@@ -25,7 +26,7 @@ def test_histogram_counts_every_row_exactly_once():
     bins = figures.histogram(SCORES, "ez")
     counts = bins.counts
     assert counts == {
-        "member": 2, "nonmember": 3, "forced": 2, "no_evidence": 1, "unknown": 1, "insufficient": 1,
+        "member": 2, "nonmember": 3, "forced": 2, "forced_low": 0, "no_evidence": 1, "unknown": 1, "insufficient": 1,
     }  # fmt: skip
     assert bins.table["members"].sum() == 2
     assert bins.table["nonmembers"].sum() == 3
@@ -43,13 +44,20 @@ def test_score_figure_bars_are_the_shares_of_each_group():
     np.testing.assert_allclose(-np.array(others.y, float)[:-1], bins.table["nonmembers"] / 4)
     assert members.y[-1] == pytest.approx(1 / 3)
     assert any("called training rows from 1.50" in a.text for a in fig.layout.annotations)
+    assert fig.layout.xaxis.ticktext[-1] == "no<br>ratio"  # named below the axis: no line crosses it
+    assert fig.layout.xaxis.tickvals[-1] == pytest.approx(members.x[-1])
+
+
+def test_rows_without_a_ratio_that_count_as_0_are_told_apart():
+    low = SCORES.assign(rank_score=SCORES["rank_score"].where(SCORES["rank_score"] < 1e100, 0.0))
+    assert figures.histogram(low, "ez").counts["forced_low"] == 2
 
 
 def test_scores_of_a_plain_attack_have_linear_bins():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"attack": "loss", "member": rng.random(500) < 0.5, "score": rng.normal(size=500), "status": "ok"}
-    )
+    ).assign(rank_score=0.5)
     bins = figures.histogram(frame, "loss")
     widths = (bins.table["right"] - bins.table["left"]).to_numpy()
     np.testing.assert_allclose(widths, widths[0])
@@ -81,5 +89,5 @@ def test_rows_are_marks_at_their_score_and_a_click_names_them():
 
 @pytest.mark.parametrize("score", [[np.nan, np.nan], [2.0, 2.0], [0.0, 0.0]])
 def test_degenerate_scores_still_draw(score):
-    frame = pd.DataFrame({"attack": "ez", "member": [True, False], "score": score, "status": "ok"})
+    frame = pd.DataFrame({"attack": "ez", "member": [True, False], "score": score, "rank_score": score, "status": "ok"})
     figures.scores_figure(figures.histogram(frame, "ez"), "ez", 1e300)
