@@ -54,12 +54,17 @@ _STAY: dict[str, Any] = {"persist_state": "session"}
 
 
 def choose_kind() -> str:
-    """Which question?"""
+    """Which question? A link may ask for one by `?kind=`; from then on the reader's choice counts."""
+    asked = st.query_params.get(ui.KIND_KEY)
+    if asked is not None:
+        del st.query_params[ui.KIND_KEY]
+    if asked in KINDS:
+        st.session_state["setup_kind"] = asked
     kind = st.segmented_control(
         "What do you want to know?",
         list(KINDS),
         format_func=lambda k: KINDS[k],
-        default="vectors",
+        default=None if asked in KINDS else "vectors",
         required=True,
         wrap=True,
         key="setup_kind",

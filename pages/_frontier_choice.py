@@ -16,6 +16,8 @@ from pages import _ui as ui
 
 ATTRIBUTE_KEY, WITH_KEY = "attribute", "with"
 MOST = 6  # runs drawn together
+WANTED = "a run of checkpoints (a model trained to leak less, measured every few steps)"
+STARTS = (("surfacelora", "Train a mitigation"), ("frontier", "Compare checkpoints you have already"))
 
 
 def runs_and_label(run: Run) -> tuple[list[Run], str]:

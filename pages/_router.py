@@ -54,12 +54,17 @@ def main() -> None:
     )
     ui.style()
     with st.sidebar:
-        _picker(page.url_path)
+        missing = _picker(page.url_path)
+    if missing:
+        _say_missing(missing)
     page.run()
 
 
-def _picker(page: str) -> None:
-    """The run every page talks about, bound to ?run=, and the switch of presentation mode."""
+def _picker(page: str) -> str:
+    """The run every page talks about, bound to ?run=, and the switch of presentation mode.
+
+    Returns the id that the address names where there is no such run.
+    """
     runs = store.list_runs()
     names = {
         str(row.run_id): words.harmless(f"{words.shorten(row.name, 44)} · {_short(row)}")
@@ -68,7 +73,7 @@ def _picker(page: str) -> None:
     }
     switched = _fit_to(page, runs)
     asked = _address(names)
-    chosen = asked if asked in names else next(iter(names), None)
+    chosen = asked if asked in names else next(iter([*_fitting(page, runs), *names]), None)
     st.session_state[ui.CHOSEN_KEY] = chosen
     if chosen is not None:
         st.session_state[_BOX_KEY] = chosen
@@ -91,9 +96,20 @@ def _picker(page: str) -> None:
         persist_state="session",
         help="Presentation mode: no text of any row is shown in this session; numbers and positions stay.",
     )
-    if asked and asked != chosen:
-        fallback = "The newest run is shown instead." if names else "There are no runs yet."
-        ui.notice("warning", f"There is no run '{words.shorten(asked, 60)}'. {fallback}", "The address names no run.")
+    return asked if asked != chosen else ""
+
+
+def _say_missing(asked: str) -> None:
+    """Above the page: which run is not there, what is shown instead, where all of them are."""
+    told, run = f"There is no run '{words.shorten(asked, 60)}'.", ui.current_run()
+    if run is None:
+        ui.notice("warning", f"{told} There are no runs yet.", "The address names no run.")
+        ui.page_link("setup.py", "Start an audit")
+        return
+    name = words.shorten(ui.names(run)[0], 60)
+    told += f" Shown instead: {name}, the newest that this page can show. Another can be chosen under Run."
+    ui.notice("warning", told, "The address names no run.")
+    ui.page_link("runs.py", "All runs", run.id)
 
 
 def _fit_to(page: str, runs: pd.DataFrame) -> bool:
@@ -108,14 +124,21 @@ def _fit_to(page: str, runs: pd.DataFrame) -> bool:
     if asked and page == "vectors" and st.query_params.get("step"):  # one checkpoint of a run of checkpoints
         return False
     fits = runs[runs["kind"].isin(KINDS_OF_PAGE[page]) & (runs["status"] != "broken")]
-    fitting = fits["run_id"]
-    if fitting.empty or asked in set(fitting):
+    if fits.empty or asked in set(fits["run_id"]):
         return False
-    if page == "defences":  # rather one that tried some
-        tried = fits["path"].map(lambda path: store.Run(Path(path)).has("defence_costs")).astype(bool)
-        fitting = fitting[tried] if tried.any() else fitting
-    st.session_state[ui.OPEN_KEY] = str(fitting.iloc[0])
+    st.session_state[ui.OPEN_KEY] = _fitting(page, runs)[0]
     return before is not None
+
+
+def _fitting(page: str, runs: pd.DataFrame) -> list[str]:
+    """Ids of the runs that this page can show, newest first; of those with defences only, on their page."""
+    if runs.empty or page not in KINDS_OF_PAGE:
+        return []
+    fits = runs[runs["kind"].isin(KINDS_OF_PAGE[page]) & (runs["status"] != "broken")]
+    if page == "defences" and len(fits):  # rather one that tried some
+        tried = fits["path"].map(lambda path: store.Run(Path(path)).has("defence_costs")).astype(bool)
+        fits = fits[tried] if tried.any() else fits
+    return [str(run_id) for run_id in fits["run_id"]]
 
 
 def _address(names: dict[str, str]) -> str:

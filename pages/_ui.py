@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Sentence", "Strong", "escape", "isolated"]
 
 RUN_KEY = "run"  # the run id in the address, ?run=
+KIND_KEY = "kind"  # in the address of New audit, which question to begin with
 CHOSEN_KEY = "_chosen_run"  # the id of a run that exists: what pages show
 HIDE_KEY = "hide_text"  # presentation mode
 OPEN_KEY = "_open_run"  # a page sets it, then st.rerun(): the router's picker takes it over
@@ -224,10 +225,29 @@ def cards(items: Sequence[Card]) -> None:
 # --- charts and tables ---
 
 
-def page_link(file: str, label: str, run_id: str | None = None) -> None:
-    """Link to another page, keeping or changing the run; nothing when that page does not exist."""
+def page_link(file: str, label: str, run_id: str | None = None, kind: str = "") -> None:
+    """Link to another page, keeping or changing the run; nothing when that page does not exist.
+
+    kind: on the way to New audit, the question chosen there.
+    """
     if (PAGES_FOLDER / file).exists():
-        st.page_link(file, label=words.markdown(label), query_params={RUN_KEY: run_id} if run_id else None)
+        query = ({RUN_KEY: run_id} if run_id else {}) | ({KIND_KEY: kind} if kind else {})
+        st.page_link(file, label=words.markdown(label), query_params=query or None)
+
+
+def other_question(run: Run | None, wanted: str, starts: Sequence[tuple[str, str]]) -> None:
+    """Say that the chosen run, or none, has nothing for this page, and link to New audit with each question it needs.
+
+    wanted: what the page shows, in plain words ("a run of checkpoints"); starts: kind of audit, words of its link.
+    """
+    if run is None:
+        empty("There is no run yet.", f"This page shows {wanted}; start one on New audit.")
+    else:
+        name, kind = names(run)
+        told = f"The chosen run, {words.shorten(name, 60)}, answers another question ({kind})."
+        empty(told, f"This page shows {wanted}: choose one under Run, or start one.")
+    for one, label in starts:
+        page_link("setup.py", label, run.id if run is not None else None, one)
 
 
 def chart(fig: "go.Figure", key: str, alt: str, **options: Any) -> Any:

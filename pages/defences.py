@@ -22,11 +22,8 @@ def main() -> None:
     run = ui.current_run()
     if run is None or run.kind != "vectors":
         ui.head("Defences")
-        ui.empty(
-            "There is no run yet." if run is None else "The chosen run audits no exported vectors.",
-            "On the page New audit, choose exported vectors and the defences to try; or write "
-            "defences: [none, pca, inlp, leace] into a spec.",
-        )
+        wanted = "an audit of exported vectors that tried defences"
+        ui.other_question(run, wanted, (("vectors", "Audit exported vectors, with defences"),))
         return
     spec = run.manifest["spec"]
     metrics = ui.read(run, "probe_metrics") if run.has("probe_metrics") else None
@@ -46,9 +43,12 @@ def main() -> None:
             possible = [d for d in DEFENCES if d not in ("none", *([] if spec.get("model") else ["prompt"]))]
             ui.empty(
                 "Nothing was tried against the leak.",
-                f"Run the same audit with defences: {', '.join(possible)}. Those that are fitted need subjects of the "
-                "split defence_fit, which is dealt when the data has no splits.",
+                "Run the same audit again and choose some under “Defences to try as well”. Most of them are fitted, on "
+                "subjects set aside for that; where the data has no splits, they are set aside by themselves.",
             )
+            ui.page_link("setup.py", "Audit exported vectors, with defences", run.id, "vectors")
+            with st.expander("What could be tried"):
+                ui.facts([(d, DEFENCES[d]) for d in possible])
             if run.has("output_metrics"):
                 st.html(token_figures.style())
                 _defences_texts.draw(run, metrics, str(metrics["attribute"].iloc[0]))

@@ -42,16 +42,7 @@ def main() -> None:
 
 def _other(run: Run | None) -> None:
     ui.head(TITLE)
-    if run is None:
-        ui.empty(
-            "There is no run yet.", "Train with kind surfacelora, or compare a folder of adapters (kind frontier)."
-        )
-        return
-    kind = ui.KIND_NAMES.get(run.kind, run.kind)
-    ui.empty(
-        f"The chosen run answers another question ({kind}).",
-        "Choose a run of checkpoints at the left: kind surfacelora trains them, kind frontier compares a folder.",
-    )
+    ui.other_question(run, choice.WANTED, choice.STARTS)
 
 
 def _draw(run: Run) -> None:

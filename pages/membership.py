@@ -84,14 +84,8 @@ def _linked(run: Run, choice: Choice) -> None:
 
 def _other(run: Run | None) -> None:
     ui.head("Remembered rows")
-    if run is None:
-        ui.empty("There is no run yet.", "Start a membership audit on the page New audit.")
-        return
-    kind = ui.KIND_NAMES.get(run.kind, run.kind)
-    ui.empty(
-        f"The chosen run answers another question ({kind}).",
-        "Choose a membership run at the left, or start one on the page New audit.",
-    )
+    starts = (("membership", "Audit remembered rows"), ("finetune", "Fine-tune a model first"))
+    ui.other_question(run, "an audit of remembered rows", starts)
 
 
 def _verdict(verdicts: pd.DataFrame) -> None:

@@ -28,7 +28,7 @@ def main() -> None:
     run = ui.current_run()
     if run is None or run.kind not in decisions.KINDS:
         ui.head(TITLE)
-        ui.empty("There is nothing to decide here.", "Choose a run of checkpoints at the left.")
+        ui.other_question(run, f"two or three candidates out of {choice.WANTED}", choice.STARTS)
         return
     if not decisions.has_checkpoints(run):
         ui.head(TITLE)

@@ -116,14 +116,7 @@ def _draw(run: Run, metrics: pd.DataFrame, step: int | None = None) -> None:
 
 def _other(run: Run | None) -> None:
     ui.head("Exported vectors")
-    if run is None:
-        ui.empty("There is no run yet.", "Start an audit of exported vectors on the page New audit.")
-        return
-    kind = ui.KIND_NAMES.get(run.kind, run.kind)
-    ui.empty(
-        f"The chosen run answers another question ({kind}).",
-        "Choose a vectors run at the left, or start one on the page New audit.",
-    )
+    ui.other_question(run, "an audit of exported vectors", (("vectors", "Audit exported vectors"),))
 
 
 def _choose(metrics: pd.DataFrame, budget: float) -> Choice:

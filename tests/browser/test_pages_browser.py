@@ -64,9 +64,9 @@ def test_the_run_stays_chosen_when_the_page_changes(visit) -> None:
 
 def test_an_address_that_names_no_run_is_said(visit) -> None:
     page = visit("/?run=../../etc/passwd")
-    text = page.locator("[data-testid=stSidebar]").inner_text()
+    text = page.locator("[data-testid=stMain]").inner_text()
     assert "There is no run '../../etc/passwd'" in text
-    assert "The newest run is shown instead" in text
+    assert "Shown instead: " in text
 
 
 def test_a_findings_page_chooses_a_run_it_can_show(visit) -> None:

@@ -33,13 +33,17 @@ def test_the_address_restores_label_and_artifact(home: Path, open_page) -> None:
 def test_a_run_without_defences_says_how_to_try_some(home: Path, open_page) -> None:
     text = words_of(open_page("defences.py", run=vectors_run(home / "one", rows=200).id))
     assert "no defence was asked for" in text
-    assert "Run the same audit with defences: prompt, pca" in text
+    assert "choose some under “Defences to try as well”" in text
+    assert "<dt>leace</dt>" in text
+    assert "defence_fit" not in text
 
 
 def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path, open_page) -> None:
     assert "There is no run yet" in words_of(open_page("defences.py"))
     run = membership_run(home / "m", rows=40)
-    assert "audits no exported vectors" in words_of(open_page("defences.py", run=run.id))
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "answers another question (Remembered rows)" in text
+    assert "[none, pca" not in text  # nobody has to know the words of a spec
 
 
 @pytest.mark.parametrize("stages", [0, 2])

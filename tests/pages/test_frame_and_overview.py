@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from auditcore import store
 from tests.fake_runs import HOSTILE, membership_run, vectors_run
@@ -52,6 +53,20 @@ def test_the_address_chooses_the_run_and_a_bad_one_is_said(open_page) -> None:
     app = open_page(run="../../etc")
     assert app.sidebar.selectbox[0].value == "full"
     assert "There is no run &#x27;../../etc&#x27;" in words_of(app)
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(("page", "shown"), [("membership.py", "full"), ("vectors.py", "vectors"), ("runs.py", "full")])
+def test_every_page_says_which_run_is_not_there_and_shows_one_that_it_can(page: str, shown: str) -> None:
+    app = AppTest.from_file(ROUTER, default_timeout=60)
+    app.query_params["run"] = "gone"
+    app.switch_page(page)
+    for _ in range(2):  # until another is chosen
+        app.run()
+        assert not app.exception
+        assert "There is no run &#x27;gone&#x27;. Shown instead: " in words_of(app)
+        assert "answers another question" not in words_of(app)
+        assert app.sidebar.selectbox[0].value == shown
 
 
 @pytest.mark.usefixtures("runs")

@@ -173,7 +173,13 @@ def test_changed_records_are_said_before_anything_else(home, open_page: Callable
 def test_a_run_of_another_kind_or_none_says_what_to_do(home, open_page: Callable) -> None:
     assert "There is no run yet" in words_of(open_page("frontier.py"))
     vectors_run(home / "v", rows=60)
-    assert "answers another question" in words_of(open_page("frontier.py", run="v"))
+    for page in ("frontier.py", "review.py"):
+        app = open_page(page, run="v")
+        text = words_of(app)
+        assert "answers another question (Exported vectors)" in text
+        assert "kind surfacelora" not in text
+        links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+        assert "kind=surfacelora" in links["Train a mitigation"]
 
 
 def test_the_vectors_page_shows_one_checkpoint_and_says_that_the_test_rows_are_sealed(

@@ -399,3 +399,14 @@ def test_defences_and_summaries_stand_in_the_spec(open_page, rows: Path, started
     button(app, "Start the audit").click().run()
     assert started[-1].defences == ["none", "prompt", "leace"]
     assert started[-1].generate.rows == 40
+
+
+@pytest.mark.usefixtures("started")
+def test_a_link_chooses_the_question_once(home: Path, open_page) -> None:
+    app = open_page("setup.py", kind="surfacelora")
+    assert app.session_state["setup_kind"] == "surfacelora"
+    assert "kind" not in app.query_params
+    app.run()
+    assert app.session_state["setup_kind"] == "surfacelora"
+    assert not app.warning
+    assert open_page("setup.py", kind="nonsense").session_state["setup_kind"] == "vectors"
