@@ -71,10 +71,13 @@ def test_run_show_list_classify_export(spec, home, capsys) -> None:
     assert len(capsys.readouterr().out.splitlines()) == 61
 
     for form in cli.FORMATS:
-        assert cli.main(["export", str(home / "one"), "--format", form, "--out", str(home / f"x.{form}")]) == 0
+        assert cli.main(["export", str(home / "one"), "--format", form, "--out", str(home / f"x-{form}")]) == 0
         written = Path(capsys.readouterr().out.strip().removeprefix("Wrote "))
         assert written.parent == home
         assert written.stat().st_size > 100
+    assert cli.main(["export", str(home / "one"), "--format", "csv", "--out", str(home / "x.csv")]) == 2
+    assert "csv is written as one zip with a file for each table; call it x.zip" in capsys.readouterr().err
+    assert not (home / "x.csv").exists()
 
 
 @pytest.mark.parametrize("what", ["data", "model"])
@@ -92,6 +95,25 @@ def test_a_gate_asked_again_does_not_answer_for_another_checkpoint_or_file(what,
     assert f"{what} changed since it was finished" in capsys.readouterr().err
     classify = ["classify", str(home / "one"), "fever and cough at home", "--fpr", "0.4"]
     assert cli.main(classify) == (2 if what == "model" else 0)  # a threshold belongs to its model
+
+
+def test_a_shipped_study_says_that_its_model_is_not_there(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("AUDIT_HOME", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["classify", "notes-membership", "a new text", "--fpr", "0.1"]) == 2
+    said = capsys.readouterr().err
+    assert "shipped without its fine-tuned model (runs/notes-finetune/checkpoints/last)" in said
+    assert "python -m auditcore run studies/notes-finetune.yaml --out runs/notes-finetune; " in said
+    assert "python -m auditcore run studies/notes-membership.yaml --out runs/notes-membership." in said
+
+
+def test_a_file_without_a_text_lists_its_columns(home, capsys) -> None:
+    (home / "numbers.csv").write_text("a,b\n1,2\n3,4\n")
+    assert cli.main(["check", str(home / "numbers.csv")]) == 2
+    said = capsys.readouterr().err
+    assert "Its columns: a, b." in said
+    assert "--role text=b" in said  # a was guessed to be the id
+    assert cli.main(["check", str(home / "numbers.csv"), "--role", "text=b"]) == 0
 
 
 def test_import_makes_rows_that_a_check_and_a_run_can_read(home, tiny_llama, capsys) -> None:

@@ -245,10 +245,11 @@ def _classify(arguments: argparse.Namespace) -> None:
 
 def _export(arguments: argparse.Namespace) -> None:
     from auditcore.report import export
+    from auditcore.report.files import SUFFIXES
 
     run = store.open_run(arguments.run)
-    out = Path(arguments.out) if arguments.out else Path(f"{run.id}.{arguments.format}")
-    say(f"Wrote {export(run, arguments.format, out)}")
+    out = Path(arguments.out) if arguments.out else Path(f"{run.id}{SUFFIXES[arguments.format]}")
+    say(f"Wrote {export(run, arguments.format, out).absolute()}")
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -301,7 +302,8 @@ def _parser() -> argparse.ArgumentParser:
     classify.add_argument("run", metavar="RUN")
     classify.add_argument("text", metavar="TEXT|FILE", help="a text, a .txt file, or a table with the run's columns")
     classify.add_argument("--attack", default="ez")
-    classify.add_argument("--fpr", type=float, default=0.01, help="share of non-members falsely accused (default 0.01)")
+    accused = "share of non-members falsely accused, as a fraction (default 0.01, which is 1 percent)"
+    classify.add_argument("--fpr", type=float, default=0.01, help=accused)
 
     reveal = command("reveal", _reveal, "lock the choice of a checkpoint, then read its test rows once")
     reveal.add_argument("run", metavar="RUN")
@@ -318,8 +320,18 @@ def _parser() -> argparse.ArgumentParser:
 
     export = command("export", _export, "write a run as one file")
     export.add_argument("run", metavar="RUN")
-    export.add_argument("--format", choices=FORMATS, required=True)
-    export.add_argument("--out", metavar="FILE")
+    export.add_argument(
+        "--format",
+        choices=FORMATS,
+        required=True,
+        help="html: the report; csv, parquet: a zip with one file per table; duckdb: one database",
+    )
+    export.add_argument(
+        "--out",
+        metavar="FILE",
+        help="where to write it, ending in .html, .zip (csv, parquet) or .duckdb (default: RUN.html, RUN.csv.zip, "
+        "RUN.parquet.zip or RUN.duckdb in the working directory)",
+    )
 
     command("demo", _demo, "a small audit of both kinds on the bundled model and data, under 5 minutes")
     return parser

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from auditcore.cli.terminal import say
 from auditcore.errors import SpecError, did_you_mean
@@ -61,6 +62,8 @@ def check(arguments: argparse.Namespace) -> int:
 
         tokenizer = tokenizer_file(arguments.model)
     main = next((role for role in ("messages", "prompt") if role in mapped), "text")
+    if arguments.template is None and main not in mapped:
+        raise SpecError(_no_text(table, mapped))
     template = arguments.template or f"{{{main}}}"
     data = DataSpec(path=arguments.data, roles=mapped)
     report = checks.check(data, template, arguments.max_length, tokenizer)
@@ -68,6 +71,17 @@ def check(arguments: argparse.Namespace) -> int:
     if not report.errors and ("label" in mapped or "member" in mapped):
         say(portrait.portrait(data, template, tokenizer).to_text())
     return 0
+
+
+def _no_text(table: Any, mapped: dict[str, str | list[str]]) -> str:
+    """Which columns there are, and how one of them is named as the text of a row."""
+    used = {c for value in mapped.values() for c in ([value] if isinstance(value, str) else value)}
+    free = next((name for name in table.readable if name not in used), "COLUMN")
+    columns = ", ".join(list(table.columns)[:20]) + (", ..." if len(table.columns) > 20 else "")
+    return (
+        f"{table.path}: no column is named, or looks like, the text of a row. Its columns: {columns}. Name one, as in "
+        f"--role text={free} (or prompt=, messages=), or put a text together: --template '{{{free}}} ...'."
+    )
 
 
 def _roles(pairs: Sequence[str]) -> dict[str, str | list[str]]:

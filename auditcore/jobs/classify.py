@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from auditcore.errors import DatasetError, RunError, SpecError
+from auditcore.errors import DatasetError, ModelError, RunError, SpecError
 from auditcore.jobs import evidence, neighbours, references
 from auditcore.jobs.queue import require_unchanged
 from auditcore.jobs.rows import require_same_template, tokenise
 from auditcore.spec import DataSpec, MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
+RECIPES = Path(__file__).resolve().parents[2] / "studies"  # the specs behind the shipped studies
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
 
 
@@ -38,6 +39,7 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     if needed & {"prefixed", "shadows", "self_prompt"}:
         why = "compares rows of one audit or keeps no model of its own"
         raise SpecError(f"attack '{attack}' {why}, so it cannot judge a new text; choose another.")
+    _require_models(run, spec)
     require_unchanged(run, ("model", "reference"))  # the threshold is that of the models it was found with
     dataset = _texts(spec, text)
     ids = dataset.frame["example_id"].tolist()
@@ -73,6 +75,26 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
             "cut": encoded.truncated | encoded.target_truncated,
         }
     )
+
+
+def _require_models(run: Run, spec: MembershipSpec) -> None:
+    """Raise RunError when a model that the run measured is not there: a new text cannot be scored without it."""
+    from auditcore.lm.sources import resolve
+
+    for source, base in ((spec.model.source, spec.model.base), (spec.model.reference, None)):
+        try:
+            resolve(source, base) if source else None
+        except ModelError as error:
+            if not run.readonly:
+                raise RunError(f"Run {run.id}: a model that it measured is gone. {error}") from None
+            trained = Path(source).parts[-3:-2] if source else ()  # runs/NAME/checkpoints/last
+            again = [name for name in (*trained, run.id) if (RECIPES / f"{name}.yaml").is_file()]
+            commands = "; ".join(f"python -m auditcore run studies/{name}.yaml --out runs/{name}" for name in again)
+            raise RunError(
+                f"Run {run.id} is a study that was shipped without its fine-tuned model ({source}), and without it no "
+                f"new text can be scored. Make both again in the project's folder: {commands}. Then classify with the "
+                f"new run, named by its folder: python -m auditcore classify runs/{run.id} TEXT."
+            ) from None
 
 
 def _texts(spec: MembershipSpec, text: str) -> Any:

@@ -186,11 +186,16 @@ def classify(score_row: Mapping[str, Any] | pd.Series, metrics: pd.DataFrame, at
     points = metrics[(metrics["attack"] == attack) & (metrics["metric"] == "tpr")]
     if points.empty:
         raise SpecError(f"attack '{attack}' is not part of this run: it has {', '.join(metrics['attack'].unique())}.")
-    offered = [percent(f) for f in points.loc[points["resolvable"].eq(True), "target_fpr"]]
-    choose = f"choose {' or '.join(offered)}" if offered else "this run resolves no false-positive rate"
+    offered = [f"{f:g} ({percent(f)})" for f in points.loc[points["resolvable"].eq(True), "target_fpr"]]
+    choose = f"choose --fpr {' or '.join(offered)}" if offered else "this run resolves no false-positive rate"
     point = points[np.isclose(points["target_fpr"].astype(float), target_fpr, rtol=1e-9, atol=0)]
     if point.empty:
-        raise SpecError(f"this run has no threshold at a false-positive rate of {percent(target_fpr)}: {choose}.")
+        meant = f"{target_fpr / 100:g} for {percent(target_fpr / 100)}"
+        hint = f" It is a fraction, not a percentage: {meant}." if target_fpr >= 1 else ""
+        raise SpecError(
+            f"this run has no threshold at --fpr {target_fpr:g}, a false-positive rate of {percent(target_fpr)}."
+            f"{hint} {choose[:1].upper()}{choose[1:]}."
+        )
     first = point.iloc[0]
     if pd.isna(first["value"]):
         raise SpecError(f"attack '{attack}': {why_unresolved(first)}; {choose}.")

@@ -32,17 +32,21 @@ _RAW_TEXT = {
 def export(run: Run, format: str, out: str | Path, text: bool = True) -> Path:
     """Write a run as one file and return its path.
 
-    format: html (report), csv or parquet (a zip with one file per table and run.json; `.zip` is added to `out` when it
-    is missing), duckdb (one database). text: False leaves out the raw text of rows, tokens and generations.
+    format: html (report), csv or parquet (a zip with one file per table and run.json), duckdb (one database). A suffix
+    that is missing is added to `out`; one that says something else is refused. text: False leaves out the raw text of
+    rows, tokens and generations.
     Raises RunError: unknown format, a run without tables, a file that cannot be written.
     """
     if format not in FORMATS:
         raise RunError(f"'{format}' is not an export format.{did_you_mean(format, FORMATS)}")
-    path = Path(out)
-    if format in ("csv", "parquet") and path.suffix != ".zip":
-        path = path.with_name(f"{path.name}.zip")
+    path, suffix = Path(out), Path(f"x{SUFFIXES[format]}").suffix
     if path.is_dir():
         raise RunError(f"{path}: is a folder; name a file.")
+    if not path.suffix:
+        path = path.with_name(f"{path.name}{suffix}")
+    if path.suffix.lower() != suffix:
+        what = "one zip with a file for each table" if suffix == ".zip" else f"one {suffix[1:]} file"
+        raise RunError(f"{path}: {format} is written as {what}; call it {path.with_suffix(suffix).name}.")
     try:
         if format == "html":
             from auditcore.report.page import html_report

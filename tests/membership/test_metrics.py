@@ -181,10 +181,15 @@ def test_classify():
         assert classify({**ok, "rank_score": missing}, metrics, "ez", 0.01) == "no evidence"
     assert classify({"rank_score": np.nan, "status": "no_evidence"}, metrics, "ez", 0.01) == "no evidence"
     with pytest.raises(
-        SpecError, match=r"0\.1 % is not resolved by 800 non-members: 7,208 are needed; choose 1 % or 10"
+        SpecError,
+        match=r"0\.1 % is not resolved by 800 non-members: 7,208 are needed; choose --fpr 0\.01 \(1 %\) or 0\.1",
     ):
         classify({**ok, "rank_score": 1.0}, metrics, "ez", 0.001)
-    with pytest.raises(SpecError, match=r"no threshold at a false-positive rate of 2 %: choose 1 % or 10 %"):
+    with pytest.raises(
+        SpecError, match=r"at --fpr 10, .* of 1000 %\. It is a fraction, not a percentage: 0\.1 for 10 %"
+    ):
+        classify({"rank_score": 1.0, "status": "ok"}, metrics, "ez", 10)
+    with pytest.raises(SpecError, match=r"at --fpr 0\.02, .* of 2 %\. Choose --fpr 0\.01 \(1 %\) or 0\.1 \(10 %\)"):
         classify({**ok, "rank_score": 1.0}, metrics, "ez", 0.02)
     with pytest.raises(SpecError, match="not part of this run: it has ez"):
         classify({"rank_score": 1.0, "status": "ok"}, metrics, "loss", 0.01)

@@ -32,8 +32,15 @@ def vectors(tmp_path_factory) -> Run:
     return vectors_run(tmp_path_factory.mktemp("v") / "run", rows=200, hostile=True)
 
 
+def test_a_suffix_that_says_something_else_is_refused(membership: Run, tmp_path: Path) -> None:
+    assert export(membership, "html", tmp_path / "report").name == "report.html"
+    with pytest.raises(RunError, match=r"csv is written as one zip with a file for each table; call it out\.zip"):
+        export(membership, "csv", tmp_path / "out.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
 def test_csv_holds_every_table_and_no_formula(membership: Run, tmp_path: Path) -> None:
-    path = export(membership, "csv", tmp_path / "out.csv")
+    path = export(membership, "csv", tmp_path / "out.csv.zip")
     assert path.name == "out.csv.zip"
     with zipfile.ZipFile(path) as archive:
         assert set(archive.namelist()) == {"run.json", *(f"{t}.csv" for t in membership.tables())}
