@@ -160,7 +160,7 @@ def _table(run: Run, attack: str, threshold: float | None, ids: list[str], row: 
     key = f"rows_table_{page}_{at}"
     config = {
         "score": st.column_config.NumberColumn(findings.attack_name(attack), format="%.3f"),
-        "row": st.column_config.TextColumn("row", width="medium"),
+        "row": st.column_config.TextColumn("row", width=150),
     }
     ui.table(
         frame, key, f"{len(frame)} rows of page {page}, with score and truth", column_config=config,
@@ -168,6 +168,11 @@ def _table(run: Run, attack: str, threshold: float | None, ids: list[str], row: 
         placeholder=words.NONE,
         selection_default={"selection": {"rows": [at] if at is not None else []}},
     )  # fmt: skip
+    if "P" in frame:
+        ui.quiet(
+            "Errors: tokens that the model's first guess gets wrong. P, N: by how many nats fine-tuning raised "
+            "and lowered these, together; EZ is P/N."
+        )
 
 
 def _pick(key: str, ids: list[str]) -> None:

@@ -134,9 +134,10 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
     with left:
         drawn = figures.Curves(**_curves(run.version("roc"), str(run.path))) if run.has("roc") else None
         if drawn is not None and len(drawn.points):
-            caption = [*findings.roc_sentence(metrics, len(drawn.points), drawn.realisable), _grey(drawn)]
-            ui.chart_title(_roc_title(metrics, choice), caption)
-            fig = figures.roc_figure(drawn, choice.target_fpr)
+            caption = findings.roc_sentence(metrics, len(drawn.points), drawn.realisable)
+            best = findings.strongest_attack(metrics, choice.target_fpr)
+            ui.chart_title(_roc_title(best, choice), caption)
+            fig = figures.roc_figure(drawn, choice.target_fpr, best=None if best is None else str(best["attack"]))
             ui.chart(fig, "roc", f"Log-log ROC of {len(metrics['attack'].unique())} attacks. {words.plain(caption)}")
             _left_out(drawn)
         else:
@@ -160,19 +161,11 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
     return notes
 
 
-def _roc_title(metrics: pd.DataFrame, choice: Choice) -> str:
-    ranked = findings.points(metrics, choice.target_fpr).dropna(subset=["value"])
-    if ranked.empty:
+def _roc_title(best: pd.Series | None, choice: Choice) -> str:
+    if best is None or not words.known(best["value"]):
         return f"{words.percent(choice.target_fpr, 1)} false accusations cannot be shown with so few other rows"
-    best = ranked.iloc[0]
     name = findings.attack_name(best["attack"])
     return f"{name} finds {words.percent(best['value'], 0)} while accusing {findings.alarms(choice.target_fpr)} falsely"
-
-
-def _grey(drawn: figures.Curves) -> str:
-    attacks = list(dict.fromkeys(drawn.points["attack"]))
-    quiet = [findings.attack_name(a) for a in attacks if a not in figures.named(attacks)]
-    return f" Grey: {words.listed(quiet)}." if quiet else ""
 
 
 def _left_out(drawn: figures.Curves) -> None:

@@ -69,7 +69,7 @@ def _sources(shown: dict[str, Run]) -> list[str]:
         parts.append(
             f"{ui.KIND_NAMES[kind]}: {words.shorten(name)}, {words.when(run.manifest.get('finished'))}{study}."
         )
-    meaning = f" Within budget: {verdict.MEANINGS[verdict.WITHIN]}."
+    meaning = f" Within budget: {verdict.MEANINGS[verdict.WITHIN]}. {verdict.LEVELS}"
     return [" ".join(parts) + meaning]
 
 

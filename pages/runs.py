@@ -22,6 +22,8 @@ EXPORTS = {
     "parquet": ("Tables (Parquet)", "application/zip", "every table, exact types"),
     "duckdb": ("Database (DuckDB)", "application/octet-stream", "every table in one file for SQL"),
 }
+WIDTHS = {"Run": 160, "Verdict": 104, "Kind": 126, "Status": 62, "Model": 118, "Data": 112, "Finished": 104}
+ROW = 54  # pixels: two lines, so that a long name wraps
 LOOK_AGAIN = 15  # seconds between looks at the training of a run that works
 RESUMABLE = ("interrupted", "failed", "cancelled")
 
@@ -70,8 +72,8 @@ def _history(runs: pd.DataFrame, verdicts: dict[str, str]) -> None:
             "Verdict": [_in_words(verdicts.get(i, "")) for i in runs["run_id"]],
             "Kind": [ui.KIND_NAMES.get(k, k) for k in runs["kind"]],
             "Status": runs["status"],
-            "Model": [words.shorten(m, 60) if isinstance(m, str) else "" for m in runs["model"]],
-            "Data": [Path(d).name if isinstance(d, str) else "" for d in runs["data"]],
+            "Model": [_end(m) for m in runs["model"]],
+            "Data": [_end(d, 1) for d in runs["data"]],
             "Finished": [words.when(f) for f in runs["finished"]],
         }
     )
@@ -84,8 +86,10 @@ def _history(runs: pd.DataFrame, verdicts: dict[str, str]) -> None:
         on_select="rerun",
         selection_mode="single-row",
         selection_default={"selection": {"rows": places, "columns": [], "cells": []}},
-        column_config={"Run": st.column_config.TextColumn(width=210)},
-        height=min(38 + 35 * len(runs), 420),
+        # Together as wide as the page on a screen of 1280 pixels: no column is cut there.
+        column_config={name: st.column_config.TextColumn(width=width) for name, width in WIDTHS.items()},
+        row_height=ROW,
+        height=min(38 + ROW * len(runs), 430),
     )
     picked = event["selection"]["rows"]
     if picked and picked != places:
@@ -96,6 +100,11 @@ def _history(runs: pd.DataFrame, verdicts: dict[str, str]) -> None:
             ui.open_run(str(row["run_id"]))
             st.rerun()
     ui.quiet("Select a row: the run is shown below and on every other page.")
+
+
+def _end(path: object, parts: int = 2) -> str:
+    """The last parts of a path, which tell runs apart; all of it stands in the spec below."""
+    return words.shorten("/".join(Path(path).parts[-parts:]), 60) if isinstance(path, str) else ""
 
 
 def _in_words(name: str) -> str:

@@ -21,6 +21,7 @@ COLOURS = {
     "lira": theme.ROSE,
 }
 FEW = 5  # up to so many curves all carry their names
+DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "2px 4px", "10px 3px 2px 3px 2px 3px", "12px 6px")
 MAX_POINTS = 400  # of one curve; more cannot be told apart on a screen
 
 
@@ -29,9 +30,9 @@ def colours(attacks: list[str]) -> dict[str, str]:
     return {a: COLOURS.get(a, theme.QUIET) for a in attacks}
 
 
-def named(attacks: list[str]) -> list[str]:
-    """Attacks whose curve carries its name: all of a few, else those with a colour of their own."""
-    return attacks if len(attacks) <= FEW else [a for a in attacks if a in COLOURS]
+def named(attacks: list[str], best: str | None = None) -> list[str]:
+    """Attacks whose curve carries its name: all of a few, else those with a colour of their own and the best."""
+    return attacks if len(attacks) <= FEW else [a for a in attacks if a in COLOURS or a == best]
 
 
 # --- ROC ---
@@ -83,21 +84,25 @@ def _thin(corners: pd.DataFrame) -> pd.DataFrame:
     return corners[last]
 
 
-def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420) -> go.Figure:
+def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420, best: str | None = None) -> go.Figure:
     """Draw true against false positive rate, both on log axes, steps as they are.
 
-    Each curve carries its name in the left margin, where the curves lie furthest apart; the scale of the y-axis stands
-    at the right, so that neither covers a line.
+    Curves carry their names in the left margin, where they lie furthest apart; the scale of the y-axis stands at the
+    right, so that neither covers a line. Grey ones of a long list are told apart by their dashes, in a legend below.
+    best: the attack that words beside the picture speak of; it always carries its name.
     """
     attacks = list(dict.fromkeys(drawn.points["attack"]))
-    hues = colours(attacks)
+    hues, direct = colours(attacks), named(attacks, best)
+    quiet_ones = [a for a in attacks if a not in direct]
+    dashes = {a: DASHES[i % len(DASHES)] for i, a in enumerate(quiet_ones)}
+    below = 0 if not quiet_ones else 18 + 22 * -(-len(quiet_ones) // 2)
     bottom = min(drawn.floor, float(drawn.points["tpr"].min())) if attacks else drawn.floor
     low = np.floor(np.log10(bottom))
     left = np.log10(drawn.floor)
-    fig = Canvas(height)
+    fig = Canvas(height + below)
     fig.add(
 "scatter",
-        x=[drawn.floor, 1], y=[drawn.floor, 1], mode="lines", hoverinfo="skip", name="guessing",
+        x=[drawn.floor, 1], y=[drawn.floor, 1], mode="lines", hoverinfo="skip", name="guessing", showlegend=False,
         line={"color": theme.QUIET, "width": 1.5, "dash": "dot"},
     )  # fmt: skip
     starts = {}
@@ -110,11 +115,17 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
             y=rows["tpr"],
             mode="lines",
             name=escape(attack_name(attack)),
-            line={"color": hues[attack], "width": _width(attack, attacks), "shape": "hv"},
+            line={
+                "color": hues[attack],
+                "width": 3 if attack in (attacks[0], best) else 2 if attack in direct else 1.5,
+                "shape": "hv",
+                "dash": dashes.get(attack, "solid"),
+            },
+            showlegend=attack in dashes,
             hovertemplate=f"<b>{escape(attack_name(attack))}</b><br>falsely accused %{{x:.3%}}<br>"
             "found %{y:.2%}<extra></extra>",
         )
-    starts = {a: y for a, y in starts.items() if a in named(attacks)}
+    starts = {a: y for a, y in starts.items() if a in direct}
     for attack, y in spread(starts, low, 0.0, gap=16 / (height - 90) * -low).items():
         text = f"<b>{escape(attack_name(attack))}</b>"
         fig.note(text, left, y, xanchor="right", xshift=-7, yanchor="middle", font={"size": 13, "color": hues[attack]})
@@ -127,13 +138,26 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
         fig.note(label, np.log10(target_fpr), 1.0, yref="paper", yanchor="bottom", xanchor="center", font=quiet)
     fig.xaxis(type="log", range=[left, 0], title="other rows falsely accused", **_decades(left))
     fig.yaxis(type="log", range=[low, 0.03], title="training rows found", side="right", **_decades(low))
-    longest = max([len(attack_name(a)) for a in named(attacks)] + [4])
-    fig.layout["margin"] = {"l": 8 + 8 * longest, "r": 8, "t": 26, "b": 8}
+    longest = max([len(attack_name(a)) for a in direct] + [4])
+    fig.layout["margin"] = {"l": 8 + 8 * longest, "r": 8, "t": 26, "b": 8 if not below else 52 + below}
+    if quiet_ones:
+        fig.layout |= {
+            "showlegend": True,
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "xref": "container",
+                "y": 0,
+                "yref": "container",
+                "yanchor": "bottom",
+                "font": {"size": 12, "color": theme.INK},
+                "itemclick": False,
+                "itemdoubleclick": False,
+                "entrywidth": 130,
+                "traceorder": "reversed",
+            },
+        }
     return fig.figure()
-
-
-def _width(attack: str, attacks: list[str]) -> float:
-    return 3 if attack == attacks[0] else 2 if attack in named(attacks) else 1.25
 
 
 def _decades(low: float) -> dict:

@@ -16,9 +16,9 @@ def points(metrics: pd.DataFrame, target_fpr: float) -> pd.DataFrame:
     return rows.sort_values("value", ascending=False, na_position="last", kind="stable")
 
 
-def strongest_attack(metrics: pd.DataFrame) -> pd.Series | None:
-    """The attack with the highest TPR at the rate that judges; None when no attack was measured there."""
-    ranked = points(metrics, HEADLINE_FPR)
+def strongest_attack(metrics: pd.DataFrame, target_fpr: float = HEADLINE_FPR) -> pd.Series | None:
+    """The attack with the highest TPR, by default at the rate that judges; None when no attack was measured there."""
+    ranked = points(metrics, target_fpr)
     return None if ranked.empty else ranked.iloc[0]
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 from auditcore import decisions, words
 from auditcore.decisions import Frontier
 from auditcore.findings import frontier as say
-from auditcore.report.parts import plot, section
+from auditcore.report.parts import number_cell, plot, section, table
 from auditcore.store import Run
 from auditcore.words import escape, isolated
 
@@ -81,11 +81,10 @@ def _table(seen: Frontier) -> str:
             use += f" ({words.interval(row['rougeL_low'], row['rougeL_high'], 1)})"
         cells = [words.number(row["lambda"], 2), use, words.number(mine.get("gap")), words.number(mine.get("upper"))]
         cells += [words.signed(f["signed_gap"]) if f else words.NONE for f in found]
-        numbers = "".join(f"<td class=num>{escape(c)}</td>" for c in cells)
+        numbers = "".join(number_cell(c) for c in cells)
         lines.append(f"<tr><td>{isolated(words.shorten(say.checkpoint_name(row), 60))}</td>{numbers}</tr>")
     names = ("checkpoint", "lambda", "ROUGE-L (95 % interval)", "declared gap", "bound", *seen.artifacts())
-    head = "".join(f"<th>{escape(n)}</th>" for n in names)
-    body = f'<div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+    body = table(names, "".join(lines))
     note = f"Gaps on bal_val of {attribute}, strongest declared attacker; bound: far end of the 90 % interval."
     return section("Every checkpoint", body, note)
 

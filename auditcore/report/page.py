@@ -15,8 +15,9 @@ from auditcore.findings import defences as told
 from auditcore.report import checkpoints, tables, vectors
 from auditcore.report.parts import plot as _plot
 from auditcore.report.parts import section as _section
+from auditcore.report.parts import table as _table
 from auditcore.store import Run
-from auditcore.verdict import MEANINGS, SYMBOLS
+from auditcore.verdict import LEVELS, MEANINGS, SYMBOLS
 from auditcore.words import escape, isolated, sentence_html
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -127,7 +128,9 @@ def _roc(run: Run) -> tuple[str, bool]:
     drawn = curves(run.read("roc"), int(metrics["n_nonmember"].max()))
     title = "Training rows found against other rows falsely accused"
     note = "Both axes are logarithmic. Rates pool all rows: they are not error rates for one person."
-    return _section(title, _plot(roc_figure(drawn, findings.HEADLINE_FPR), "roc"), note), True
+    best = findings.strongest_attack(metrics)
+    fig = roc_figure(drawn, findings.HEADLINE_FPR, best=None if best is None else str(best["attack"]))
+    return _section(title, _plot(fig, "roc"), note), True
 
 
 def _training(run: Run) -> list[tuple[str, bool]]:
@@ -267,9 +270,8 @@ def _verdicts(run: Run) -> str:
             + f"<td>{pill(str(row['verdict']))}</td></tr>"
         )
     names = ("attribute", "measured", "attacker", "above chance", "90 % interval", "budget", "subjects", "verdict")
-    head = "".join(f"<th>{n}</th>" for n in names)
     meanings = " ".join(f"{name[:1].upper()}{name[1:]}: {text}." for name, text in MEANINGS.items())
-    return _section("Verdicts", f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>', meanings)
+    return _section("Verdicts", _table(names, "".join(rows)), f"{meanings} {LEVELS}")
 
 
 def _records(run: Run) -> str:

@@ -7,8 +7,9 @@ import pandas as pd
 from auditcore import findings, summary, words
 from auditcore.findings import baselines as held_anyway
 from auditcore.findings import outputs
+from auditcore.report.parts import number_cell, section, table
 from auditcore.store import Run
-from auditcore.words import escape, isolated
+from auditcore.words import isolated
 
 FEWEST = 10  # subjects behind a published count
 
@@ -101,23 +102,30 @@ def _with_interval(value: str, row: dict, write: Callable[..., str]) -> str:
 def probes(metrics: pd.DataFrame) -> str:
     """One line per attribute, artifact, layer and probe on the test split, seeds averaged."""
     pooled = metrics[metrics["seed"].isna()]
+    several = pooled["attribute"].nunique() > 1
     tested = pooled[pooled["split"] == "bal_test"]
     rows = []
     for row in (tested if len(tested) else pooled).to_dict("records"):
         behind = f" behind {row['defence']}" if row["defence"] != "none" else ""
-        names = [row["attribute"], f"{row['artifact']}, layer {row['layer']}{behind}", row["probe"]]
+        probe = str(row["probe"]) + ("" if bool(row["converged"]) else ", not converged")
+        names = [row["attribute"]] if several else []
+        names += [f"{row['artifact']}, layer {row['layer']}{behind}", probe]
         cells = [
-            f"{words.percent(row['accuracy'])} ({words.percent_interval(row['accuracy_low'], row['accuracy_high'])})"
+            f"{words.percent(row['accuracy'])} ({words.percent_interval(row['accuracy_low'], row['accuracy_high'])})",
+            f"{words.percent(row['chance'])} / {words.percent(row['null_p95'])}",
+            f"{words.signed(row['signed_gap'])} ({words.interval(row['signed_low90'], row['signed_high90'])})",
+            words.number(row["p_value"]),
+            words.count(row["n_subjects"]),
+            f"{words.number(row['v_information_bits'], 2)} / {words.number(row.get('mdl_bits'), 2)}",
+            words.percent(row["confident_share"]),
         ]
-        cells += [words.percent(row["chance"]), words.percent(row["null_p95"]), words.number(row["gap"])]
-        cells += [words.number(row["p_value"]), words.number(row["v_information_bits"], 2)]
-        cells += [words.number(row.get("mdl_bits"), 2)]
-        cells += [words.percent(row["confident_share"]), "yes" if bool(row["converged"]) else "no"]
         rows.append(_row(names, cells))
-    head = ("attribute", "artifact", "probe", "accuracy (95 % interval)", "chance", "null, 95th percentile")
-    more = ("LeakageGap", "p", "V-information, bits", "code length, bits a row", "named with certainty", "converged")
+    head = (*(["attribute"] if several else []), "read from", "by", "accuracy (95 % interval)")
+    head += ("guessing / permuted labels, 95th percentile", "LeakageGap (90 % interval)", "p", "subjects")
+    more = ("V-information / code length, bits a row", "named with near certainty")
     note = findings.null_sentence(tested if len(tested) else pooled)
-    return _table("Probes on the test split", (*head, *more), rows, note)
+    of = "" if several or pooled.empty else f", {words.shorten(pooled['attribute'].iloc[0], 60)}"
+    return _table(f"Probes on the test split{of}", (*head, *more), rows, note)
 
 
 def baselines(attribute: str, metrics: pd.DataFrame, moved: pd.DataFrame) -> str:
@@ -222,13 +230,10 @@ def _per_class(run: Run, row: dict) -> pd.DataFrame:
 
 def _row(names: list[object], cells: list[str]) -> str:
     left = "".join(f"<td>{isolated(words.shorten(n, 80))}</td>" for n in names)
-    return f"<tr>{left}{''.join(f'<td class=num>{escape(c)}</td>' for c in cells)}</tr>"
+    return f"<tr>{left}{''.join(number_cell(c) for c in cells)}</tr>"
 
 
 def _table(title: str, head: tuple[str, ...], rows: list[str], note: str = "") -> str:
     if not rows:
         return ""
-    names = "".join(f"<th>{escape(h)}</th>" for h in head)
-    below = f'<p class="quiet">{escape(note)}</p>' if note else ""
-    body = f'<div class="scroll"><table><tr>{names}</tr>{"".join(rows)}</table></div>'
-    return f"<section><h2>{escape(title)}</h2>{body}{below}</section>"
+    return section(title, table(head, "".join(rows)), note)

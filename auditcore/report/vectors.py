@@ -5,7 +5,7 @@ import pandas as pd
 from auditcore import findings, summary, words
 from auditcore.findings import attributes, corrected, layers
 from auditcore.findings.ceiling import NAME, ceiling_of
-from auditcore.report.parts import plot, section
+from auditcore.report.parts import number_cell, plot, section, table
 from auditcore.store import Run
 from auditcore.words import escape, isolated
 
@@ -27,15 +27,14 @@ def labels(run: Run) -> list[tuple[str, bool]]:
         cells += [f"{words.signed(row['signed_gap'])} ({ends})", words.number(row["p_adjusted"])]
         told = f"{attributes.SYMBOLS.get(word, '')} {word}" + (f", {taken_back}" if taken_back else "")
         left = "".join(f"<td>{isolated(words.shorten(n, 60))}</td>" for n in names)
-        right = "".join(f'<td class="num">{escape(c)}</td>' for c in cells)
+        right = "".join(number_cell(c) for c in cells)
         rows.append(f"<tr>{left}{right}<td>{escape(told)}</td></tr>")
     head = ("label", "artifact", "attacker", "guessing", NAME, "LeakageGap (90 % interval)", "p, corrected", "verdict")
-    body = "".join(f"<th>{h}</th>" for h in head)
     lead = "; ".join(f"{words.shorten(a, 60)}: {word}" for a, word in said.items())
     note = words.plain(attributes.family_sentence(found))
-    table = f'<div class="scroll"><table><tr>{body}</tr>{"".join(rows)}</table></div>'
     lead = f"<p>All attackers on a label, after the correction: {escape(lead)}.</p>" if lead else ""
-    return [(section(f"{len(said) or found['attribute'].nunique()} labels in one run", lead + table, note), False)]
+    body = lead + table(head, "".join(rows))
+    return [(section(f"{len(said) or found['attribute'].nunique()} labels in one run", body, note), False)]
 
 
 def depth(run: Run) -> list[tuple[str, bool]]:

@@ -56,6 +56,20 @@ def test_roc_figure_draws_exactly_the_points_and_labels_every_curve():
     assert theme.CONFIG["showSendToCloud"] is False
 
 
+def test_of_many_attacks_the_grey_ones_stand_in_the_legend_and_the_best_is_named_on_its_curve():
+    attacks = ["ez", "loss", "reference", "zlib", "lowercase", "min_k", "recall"]
+    many = pd.concat([ROC[ROC["attack"] == "ez"].assign(attack=a) for a in attacks], ignore_index=True)
+    drawn = figures.curves(many, 1000)
+    fig = figures.roc_figure(drawn, 0.01, best="recall")
+    on_curves = {a.text for a in fig.layout.annotations}
+    assert {"<b>EZ</b>", "<b>loss</b>", "<b>reference</b>", "<b>ReCaLL</b>"} <= on_curves
+    in_legend = {t.name: t.line.dash for t in fig.data if t.showlegend}
+    assert set(in_legend) == {"zlib", "lowercase", "Min-K%"}
+    assert len(set(in_legend.values())) == 3  # told apart by their dashes
+    assert fig.layout.showlegend
+    assert not figures.roc_figure(figures.curves(ROC, 1000), 0.01).layout.showlegend
+
+
 def test_an_attack_without_any_hit_has_no_curve_and_is_named():
     flat = pd.DataFrame({"attack": "loss", "fpr": [0.0, 0.5], "tpr": [0.0, 0.0], "threshold": [1.0, 0.0]})
     drawn = figures.curves(flat, 100)

@@ -1,6 +1,7 @@
 """Exports: whole, complete, harmless."""
 
 import csv
+import html
 import io
 import json
 import re
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from auditcore.errors import RunError
 from auditcore.report import FORMATS, export, safe_csv
 from auditcore.report.files import neutral
+from auditcore.report.page import html_report
 from auditcore.store import Run
+from auditcore.verdict import LEVELS
 from tests.fake_runs import HOSTILE, membership_run, vectors_run
 
 
@@ -188,3 +191,12 @@ def test_what_cannot_be_exported_is_said(vectors: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot be written"):
         export(vectors, "html", tmp_path / "file" / "x.html")
     assert set(FORMATS) == {"html", "csv", "parquet", "duckdb"}
+
+
+def test_no_table_of_a_report_is_cut_and_every_cell_says_what_it_is(tmp_path: Path) -> None:
+    text = html_report(vectors_run(tmp_path / "v", rows=200))
+    probes = text.split("<h2>Probes on the test split")[1].split("</section>")[0]
+    assert probes.count("<th>") <= 9  # as many as the page holds
+    assert 'data-th="LeakageGap (90 % interval)"' in probes
+    assert 'data-th="subjects"' in probes
+    assert LEVELS in html.unescape(text)
