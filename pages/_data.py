@@ -1,7 +1,6 @@
 """What the form knows about models and files. In: paths, uploads. Out: plain facts, cached until a file changes."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import streamlit as st
 from auditcore import store
 from auditcore.errors import AuditError, DatasetError
 from auditcore.spec import SHORT_NAMES
+from pages import _uploads
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLED_DATA = ROOT / "data" / "notes.parquet"
@@ -68,31 +68,11 @@ def _small_path() -> Path:
 
 def uploads() -> dict[str, str]:
     """Files uploaded earlier: path -> words to show."""
-    folder = store.home() / "uploads"
+    folder = _uploads.folder()
     files = sorted(folder.glob("*"), key=lambda p: p.stat().st_mtime, reverse=True) if folder.is_dir() else []
-    names = _upload_names()
+    names = _uploads.names()
     kept = [p for p in files if not p.name.startswith(".")]
     return {str(p): f"uploaded: {names.get(p.name, p.name)}" for p in kept[:20]}
-
-
-def in_user_names(text: str) -> str:
-    """The same words with uploaded files called as the user called them, not by the path they are kept under."""
-    for kept, name in _upload_names().items():
-        text = text.replace(str(store.home() / "uploads" / kept), name)
-    return text
-
-
-def _names_file() -> Path:
-    return store.home() / "upload-names.json"
-
-
-def _upload_names() -> dict[str, str]:
-    """Name of a kept file -> what the user called it."""
-    try:
-        found = json.loads(_names_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
 def keep_upload(name: str, content: bytes) -> str:
@@ -106,7 +86,7 @@ def keep_upload(name: str, content: bytes) -> str:
         raise DatasetError(f"{name}: upload a .csv, .tsv, .jsonl or .parquet file; the text forms may be gzipped.")
     if len(content) > UPLOAD_MB * 1_000_000 * 1.05:
         raise DatasetError(f"{name}: larger than {UPLOAD_MB} MB; put it on this machine and name its path instead.")
-    path = store.home() / "uploads" / (hashlib.sha256(content).hexdigest()[:24] + "".join(known))
+    path = _uploads.folder() / (hashlib.sha256(content).hexdigest()[:24] + "".join(known))
     if not path.exists():
         with store.atomic(path) as temporary:
             temporary.write_bytes(content)
@@ -115,9 +95,7 @@ def keep_upload(name: str, content: bytes) -> str:
         except AuditError as error:
             path.unlink(missing_ok=True)
             raise DatasetError(f"{str(error).replace(str(path), name)} It was not kept.") from None
-    folder = path.parent  # what was deleted meanwhile is forgotten
-    names = {kept: called for kept, called in _upload_names().items() if (folder / kept).exists()}
-    store.write_json(_names_file(), {**names, path.name: name})
+    _uploads.remember(path, name)
     return str(path)
 
 

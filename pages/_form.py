@@ -15,6 +15,7 @@ from auditcore.errors import AuditError
 from auditcore.spec import ROLES
 from pages import _data as data
 from pages import _ui as ui
+from pages._uploads import in_user_names
 
 KINDS = {
     "vectors": "Exported vectors",
@@ -375,4 +376,5 @@ def default_name(kind: str, spec: dict[str, Any]) -> str:
         "surfacelora": f"lambda {spec.get('lambda', '')}",
         "frontier": "checkpoints",
     }[kind]
-    return f"{Path(spec['data']['path']).name.split('.')[0]} · {model} · {what}"
+    data_name = Path(in_user_names(spec["data"]["path"])).name.split(".")[0]
+    return f"{data_name} · {model} · {what}"

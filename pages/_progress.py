@@ -10,6 +10,7 @@ from auditcore.errors import AuditError
 from auditcore.store import Run
 from auditcore.words import escape, isolated
 from pages import _ui as ui
+from pages._uploads import in_user_names
 
 EVERY = 1.5  # seconds between looks
 PAGES = {
@@ -121,7 +122,7 @@ def _announce() -> None:
 def _announce_one(run: Run) -> None:
     name, _ = ui.names(run)
     status = run.status
-    message = str(run.manifest.get("message") or "")
+    message = in_user_names(str(run.manifest.get("message") or ""))
     if status == "done":
         ui.notice("good", "It has finished.", f"{words.shorten(name)}:")
     else:

@@ -17,6 +17,7 @@ from auditcore.cards import Card
 from auditcore.errors import AuditError
 from auditcore.store import Run
 from auditcore.words import Sentence, Strong, escape, isolated, sentence_html
+from pages._uploads import in_user_names
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -174,7 +175,7 @@ def run_warnings(run: Run) -> None:
     if run.status in ("queued", "running"):
         notice("info", "This run is still working; what is there already is shown.")
     elif run.status != "done":
-        message = str(manifest.get("message") or "It can be resumed on the page Runs and reports.")
+        message = in_user_names(str(manifest.get("message") or "")) or "It can be resumed on the page Runs and reports."
         notice("warning", message, f"This run was {run.status}." if run.status != "failed" else "This run failed.")
     items = summary.warnings(run)
     if len(items) == 1:
@@ -191,7 +192,7 @@ def guard() -> Iterator[None]:
     try:
         yield
     except AuditError as error:
-        notice("error", str(error), "This did not work.")
+        notice("error", in_user_names(str(error)), "This did not work.")
         st.stop()
 
 

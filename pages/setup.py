@@ -18,6 +18,7 @@ from pages import _progress as progress
 from pages import _setup_portrait
 from pages import _ui as ui
 from pages._options import choose_options
+from pages._uploads import in_user_names
 
 PLAN_KEY = "_setup_plan"
 LONG = 1200  # seconds from which a shorter way is pointed out
@@ -59,7 +60,7 @@ def _form() -> dict[str, Any] | None:
     try:
         facts = data.file_facts(path)
     except AuditError as error:
-        ui.notice("error", data.in_user_names(str(error)), "This file cannot be used.")
+        ui.notice("error", in_user_names(str(error)), "This file cannot be used.")
         return None
     ui.quiet(
         f"{facts.format.upper() if facts.format != 'parquet' else 'Parquet'}, {words.counted(facts.n_rows, 'row')}, "
@@ -140,7 +141,7 @@ def _plan(spec: AnySpec, key: str) -> dict[str, Any]:
     try:
         return {"key": key, "error": "", "findings": _check(spec), "plan": jobs.plan(spec).__dict__}
     except AuditError as error:
-        return {"key": key, "error": data.in_user_names(str(error)), "findings": [], "plan": None}
+        return {"key": key, "error": in_user_names(str(error)), "findings": [], "plan": None}
 
 
 def _check(spec: AnySpec) -> list[tuple[str, str]]:

@@ -7,6 +7,8 @@ import pytest
 from auditcore import store
 from auditcore.errors import DatasetError
 from pages import _data as data
+from pages._form import default_name
+from pages._uploads import in_user_names
 
 
 def files(home: Path) -> list[str]:
@@ -26,4 +28,9 @@ def test_an_upload_is_kept_for_the_user_alone_under_a_name_of_its_own(home: Path
     assert data.uploads() == {path: "uploaded: my notes.csv"}  # known in a later session too
     assert Path(path).stat().st_mode & 0o777 == 0o600
     assert (store.home() / "uploads").stat().st_mode & 0o777 == 0o700
-    assert data.in_user_names(f"{path}: row 3 is wrong") == "my notes.csv: row 3 is wrong"
+    assert in_user_names(f"{path}: row 3 is wrong") == "my notes.csv: row 3 is wrong"
+    spec = {"model": {"source": "smollm2-135m"}, "data": {"path": path}}
+    assert default_name("vectors", spec) == "my notes · smollm2-135m · vectors"
+    Path(path).unlink()
+    data.keep_upload("other.csv", b"text,sex\nhi,F\nall,M\n")
+    assert in_user_names(path) == path  # forgotten with its file
