@@ -164,7 +164,7 @@ def _expensive(attacks: list[str]) -> dict[str, Any]:
 
 
 def _finetune_options() -> dict[str, Any]:
-    a, b, c, d = st.columns(4)
+    a, b, c, d = st.columns([1.7, 1, 1.2, 1.2])  # names of methods are long
     with a:
         method = st.selectbox(
             "Method",

@@ -77,11 +77,14 @@ def _against(row: dict) -> list[str]:
 def missing_sentence(asked: list[str], there: list[str]) -> str:
     """What would have been compared with, had the data a column for it; "" when nothing is missing."""
     lacking = [name for name in asked if name not in there]
-    roles = {"text": "roles: {prompt: COLUMN}", "metadata": "roles: {metadata: [COLUMN, ...]}"}
+    roles = {
+        "text": "“Text the model reads” (in a spec, roles: {prompt: COLUMN})",
+        "metadata": "“What the recipient holds anyway” (in a spec, roles: {metadata: [COLUMN, ...]})",
+    }
     if not lacking:
         return ""
-    return f"Not compared with {listed([baseline_name(n) for n in lacking])}: no column plays that role " + (
-        f"({', '.join(roles.get(n, n) for n in lacking)} under data names it)."
+    return f"Not compared with {listed([baseline_name(n) for n in lacking])}: no column was named for it. " + (
+        f"New audit asks for it under {' and '.join(roles.get(n, n) for n in lacking)}."
     )
 
 
