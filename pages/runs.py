@@ -23,7 +23,7 @@ EXPORTS = {
     "duckdb": ("Database (DuckDB)", "application/octet-stream", "every table in one file for SQL"),
 }
 WIDTHS = {"Run": 160, "Verdict": 104, "Kind": 126, "Status": 62, "Model": 118, "Data": 112, "Finished": 104}
-ROW = 54  # pixels: two lines, so that a long name wraps
+ROW = 65  # pixels: Streamlit wraps text in rows above four lines of 16 pixels; a cut name would tell nothing
 LOOK_AGAIN = 15  # seconds between looks at the training of a run that works
 RESUMABLE = ("interrupted", "failed", "cancelled")
 
@@ -89,7 +89,7 @@ def _history(runs: pd.DataFrame, verdicts: dict[str, str]) -> None:
         # Together as wide as the page on a screen of 1280 pixels: no column is cut there.
         column_config={name: st.column_config.TextColumn(width=width) for name, width in WIDTHS.items()},
         row_height=ROW,
-        height=min(38 + ROW * len(runs), 430),
+        height=min(38 + ROW * len(runs), 500),
     )
     picked = event["selection"]["rows"]
     if picked and picked != places:
