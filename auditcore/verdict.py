@@ -29,8 +29,8 @@ MEANINGS = {
 
 # Why two levels stand on one page.
 LEVELS = (
-    "A number carries its 95\u00a0% interval; a verdict is read off the 90\u00a0% interval, on purpose: each of its two "
-    "ends errs at most 5 times in 100, which makes “within budget” a test at 5\u00a0%."
+    "A number carries its 95\u00a0% interval; a verdict is read off the 90\u00a0% interval, on purpose: each of its "
+    "two ends errs at most 5 times in 100, which makes “within budget” a test at 5\u00a0%."
 )
 
 
