@@ -139,7 +139,7 @@ def _artifact_sentence(rows: pd.DataFrame) -> tuple[str, ...]:
         return (f"{most['artifact']} tells {attribute} in {summary.per_hundred(most['accuracy'])} of 100 cases",)
     if most["accuracy_low"] > least["accuracy_high"]:
         return (f"{most['artifact']} tells more about {attribute} than {least['artifact']}",)
-    return (f"{words.listed(rows['artifact'].tolist())} tell about as much about {attribute}",)
+    return (f"On {attribute} the intervals of {words.listed(rows['artifact'].tolist())} overlap",)
 
 
 def _next_steps(shown: dict[str, Run]) -> None:
