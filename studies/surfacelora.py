@@ -1,7 +1,7 @@
 """The reference study of SurfaceLoRA. In: surfacelora.yaml. Out: finished runs, locked choices, what their tests said.
 
     python -m studies.surfacelora                    # everything that is not finished yet
-    python -m studies.surfacelora --only lasttok-2   # one training and its measurements
+    python -m studies.surfacelora --only lasttok-2   # one training, its measurements, and the choice from it
     python -m studies.surfacelora --set steps=300 --out /data/runs
 
 A training that was stopped goes on where it was. Once every run of a choice is there, the rule chooses on bal_val; the
@@ -51,11 +51,11 @@ class Study:
         return parse_spec(raw, f"{self.file.name}, {name}")
 
     def best_lambda(self) -> float:
-        """Lambda of the checkpoint that the rule chooses from the first choice's runs, else of the nearest one."""
-        first = self.reveals[0]
-        found = self.seen(first, first["budget"])
+        """Lambda of the checkpoint that the first choice's rule prefers on bal_val, of every lambda; else the nearest."""
+        runs = [name for name, own in self.runs.items() if own["lambda"] not in (0, BEST)]
+        found = self.seen({**self.reveals[0], "runs": runs}, self.reveals[0]["budget"])
         if found.at is None:
-            raise SpecError(f"{self.file.name}: no checkpoint of {', '.join(first['runs'])} has been measured in full.")
+            raise SpecError(f"{self.file.name}: no checkpoint of {', '.join(runs)} has been measured in full.")
         return float(found.at["lambda"])
 
     def seen(self, choice: dict[str, Any], budget: float) -> decisions.Frontier:
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train what is not finished, then lock and reveal; returns the exit code of the last command."""
     parser = argparse.ArgumentParser(prog="python -m studies.surfacelora", description="SurfaceLoRA, bundled notes.")
     parser.add_argument("study", nargs="?", default=str(HERE / "surfacelora.yaml"), help="default: surfacelora.yaml")
-    parser.add_argument("--only", action="append", metavar="NAME", help="these trainings alone; nothing is revealed")
+    parser.add_argument("--only", action="append", metavar="NAME", help="these trainings, and what is chosen from them")
     parser.add_argument("--out", metavar="DIR", help="folder of the runs (default: where the dashboard looks)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in steps=300")
     parser.add_argument("--train-only", action="store_true", help="all trainings; nothing is revealed")
@@ -98,7 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = study.train(name)
             if code:
                 return code
-        for choice in [] if asked.only or asked.train_only else study.reveals:
+        for choice in [] if asked.train_only else study.reveals:
+            if asked.only and not set(choice["runs"]) <= set(asked.only):
+                continue
             code = study.reveal(choice)
             if code:
                 return code
