@@ -51,7 +51,7 @@ class Study:
         return parse_spec(raw, f"{self.file.name}, {name}")
 
     def best_lambda(self) -> float:
-        """Lambda of the checkpoint that the first choice's rule prefers on bal_val, of every lambda; else the nearest."""
+        """Lambda of the checkpoint that the first choice prefers on bal_val, of all lambdas; else the nearest."""
         runs = [name for name, own in self.runs.items() if own["lambda"] not in (0, BEST)]
         found = self.seen({**self.reveals[0], "runs": runs}, self.reveals[0]["budget"])
         if found.at is None:
