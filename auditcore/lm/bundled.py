@@ -159,3 +159,17 @@ def drop_quantisation(model: object) -> None:
     for mark in ("hf_quantizer", "quantization_method", "is_quantized", "is_loaded_in_8bit", "is_loaded_in_4bit"):
         if mark in vars(model):
             delattr(model, mark)
+
+
+def main() -> int:
+    """Fetch the bundled model unless it is there, and say where it is; returns the exit code (`make model`)."""
+    try:
+        print(f"The bundled model is in {ensure_bundled()}.")
+    except ModelError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
