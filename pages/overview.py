@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from auditcore import cards, findings, store, summary, verdict, words
+from auditcore import cards, decisions, findings, store, summary, verdict, words
 from auditcore.findings.ceiling import ceiling_row, ceiling_sentence
 from auditcore.store import Run
 from auditcore.words import Strong
@@ -34,7 +34,7 @@ def main() -> None:
         _membership_comparison(runs, shown)
         _artifact_comparison(shown)
     with right:
-        _next_steps(shown)
+        _next_steps(runs, shown)
 
 
 def _shown(runs: pd.DataFrame, chosen: Run | None) -> dict[str, Run]:
@@ -142,13 +142,17 @@ def _artifact_sentence(rows: pd.DataFrame) -> tuple[str, ...]:
     return (f"On {attribute} the intervals of {words.listed(rows['artifact'].tolist())} overlap",)
 
 
-def _next_steps(shown: dict[str, Run]) -> None:
+def _next_steps(runs: pd.DataFrame, shown: dict[str, Run]) -> None:
     ui.section("Next")
     ui.page_link("setup.py", "Audit your own model and data")
     if "membership" in shown:
         ui.page_link("membership.py", "See which rows and tokens it remembers", shown["membership"].id)
     if "vectors" in shown:
         ui.page_link("vectors.py", "See what can be inferred from which vector", shown["vectors"].id)
+    mitigated = runs[(runs["status"] == "done") & runs["kind"].isin(decisions.KINDS)]
+    if len(mitigated):
+        newest = str(mitigated["run_id"].iloc[0])
+        ui.page_link("frontier.py", "See what a mitigation keeps and what still leaks", newest)
     ui.page_link("runs.py", "Compare, export or delete runs")
     if all(run.readonly for run in shown.values()):
         ui.quiet("The results shown were computed from the bundled study. Everything stays on this machine.")

@@ -223,7 +223,7 @@ def _numbers(seen: Frontier, chosen: list[Candidate], names: list[str]) -> None:
     )
     ui.html(table_html(head + "</tr>", body))
     if not any(words.known(v) for v in found):
-        ui.quiet("Remembered rows were not measured: the data has no member column, or membership_rows is 0.")
+        ui.quiet("Remembered rows were not measured: the data has no member column, or the run asked for none.")
 
 
 def _generations(seen: Frontier, candidate: Candidate) -> pd.DataFrame:
