@@ -123,7 +123,7 @@ def test_the_report_holds_the_pictures_the_records_and_no_row(home) -> None:
 def test_exports_carry_the_records(home, form) -> None:
     run = surfacelora_run(home / "one")
     decided(run)
-    out = export(run, form, home / f"x.{form}")
+    out = export(run, form, home / ("x.duckdb" if form == "duckdb" else f"{form}.zip"))
     if form == "duckdb":
         with duckdb.connect(str(out), read_only=True) as con:
             found = [json.loads(r[0])["kind"] for r in con.execute("select record from records").fetchall()]
