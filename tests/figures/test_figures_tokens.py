@@ -167,11 +167,6 @@ def test_sentence_counts_zone_shifts_and_what_is_left_out():
     assert "1 without a finite shift have no colour" in text
 
 
-def test_two_thousand_tokens_are_quick():
+def test_the_page_of_two_thousand_tokens_stays_small():
     many = pd.concat([frame()] * 400, ignore_index=True).assign(position=range(2000))
-    import time
-
-    start = time.perf_counter()
-    html = figures.token_map(many)
-    assert time.perf_counter() - start < 2.0  # measured 0.03 s; the bound is for a busy machine
-    assert len(html) < 700_000
+    assert len(figures.token_map(many)) < 700_000
