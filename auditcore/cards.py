@@ -10,6 +10,7 @@ import pandas as pd
 
 from auditcore import decisions, findings, words
 from auditcore import verdict as rule
+from auditcore.findings import corrected
 from auditcore.findings import defences as told
 from auditcore.findings import frontier as say
 from auditcore.store import Run
@@ -72,11 +73,12 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
     best = findings.leakiest(metrics).sort_values("signed_gap", ascending=False, kind="stable")
     first = ~best.duplicated("attribute")
     best = pd.concat([best[first], best[~first]])
+    found = corrected.every_test(metrics, findings.judging_split(metrics))
+    said = {label: corrected.verdicts(rows, "artifact") for label, rows in found.groupby("attribute", sort=False)}
     made = []
     for row in best.to_dict("records"):
         mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
-        said = findings.artifact_verdicts(metrics, row["attribute"], row["split"])
-        word = said.get(row["artifact"], rule.NOT_RESOLVED)
+        word = said.get(row["attribute"], {}).get(row["artifact"], rule.NOT_RESOLVED)
         probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
         gap = f"LeakageGap {words.number(row['gap'])}, 90 % interval "
         gap += words.interval(row["signed_low90"], row["signed_high90"])
@@ -97,13 +99,18 @@ def checkpoint_cards(run: Run, read: Read = read_table) -> list[Card]:
         return []
     table, split = seen.table[seen.table["step"] == at["step"]], "bal_test" if record is not None else "bal_val"
     rows = findings.strongest(table, seen.declaration.attributes[0], split)
-    verdicts = read(run, "verdicts") if run.has("verdicts") and record is not None else None
+    said = {}
+    if record is not None and run.has("verdicts"):
+        judged = read(run, "verdicts")
+        judged = judged[(judged["attacker"] != "all") & (judged["defence"] == findings.baseline(judged))]
+        mine = corrected.adjusted(judged)
+        said = corrected.verdicts(mine[mine["attribute"] == seen.declaration.attributes[0]], "artifact")
     made = []
     for row in rows.to_dict("records"):
         declared = row["artifact"] in seen.declaration.artifacts
         word = "not declared" if not declared else "judged on bal_val only"
-        if declared and verdicts is not None:
-            word = _artifact_verdict(verdicts, str(row["artifact"]))
+        if declared and record is not None:
+            word = said.get(row["artifact"], rule.NOT_RESOLVED)
         gap = f"LeakageGap {words.signed(row['signed_gap'])}, 90 % interval "
         gap += words.interval(row["signed_low90"], row["signed_high90"])
         size = f"{split}, {words.count(row['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
@@ -121,16 +128,6 @@ def _behind(metrics: pd.DataFrame, row: dict) -> list[str]:
     if best is None or best["defence"] == row["defence"]:
         return []
     return [f"behind {best['defence']}: {words.percent(best['accuracy'])}, {best['verdict']}"]
-
-
-def _artifact_verdict(verdicts: pd.DataFrame, artifact: str) -> str:
-    """The verdict over the attackers that hold one artifact, corrected over every attacker declared."""
-    each = verdicts[verdicts["attacker"] != "all"]
-    each = each.assign(p_adjusted=rule.holm(each["p_over"].astype(float).tolist()))
-    mine = each[each["artifact"] == artifact]
-    if mine.empty:
-        return rule.NOT_RESOLVED
-    return rule.combine(mine["verdict"].tolist(), mine["p_adjusted"].tolist())
 
 
 def _declared(verdicts: pd.DataFrame, own: "pd.Series[bool]") -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from auditcore import jobs, store
+from auditcore import disk, jobs, store
 from auditcore.errors import DatasetError
 from auditcore.spec import dump_spec, parse_spec
 from auditcore.store import Run
@@ -23,7 +23,7 @@ SUBJECTS = {"bal_train": 40, "bal_val": 12, "bal_test": 40}  # per class
 def demo(echo: Callable[[str], None]) -> list[Run]:
     """Fine-tune on 64 notes, audit membership, audit the exported vectors. Returns the finished audits."""
     folder = store.home() / "demo"
-    store.make_private(folder)
+    disk.make_private(folder)
     if not NOTES.exists():
         raise DatasetError(f"{NOTES}: the bundled data is missing; run python -m auditcore.datasets.synthetic")
     notes = pd.read_parquet(NOTES)
@@ -46,7 +46,7 @@ def _membership_rows(notes: pd.DataFrame, folder: Path) -> Path:
     trained = notes[notes["member"] == True].head(TRAINED)  # noqa: E712 - a column of true, false and null
     held_out = notes[notes["member"] == False].head(HELD_OUT)  # noqa: E712
     path = folder / "membership.parquet"
-    store.write_parquet(path, pd.concat([trained, held_out]))
+    disk.write_parquet(path, pd.concat([trained, held_out]))
     return path
 
 
@@ -56,7 +56,7 @@ def _vector_rows(notes: pd.DataFrame, folder: Path) -> Path:
         first = notes[notes["split"] == split].drop_duplicates("subject_id")
         parts.append(first.groupby("recorded_race", sort=True).head(n))
     path = folder / "vectors.parquet"
-    store.write_parquet(path, pd.concat(parts))
+    disk.write_parquet(path, pd.concat(parts))
     return path
 
 

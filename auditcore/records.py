@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from auditcore.disk import private
 from auditcore.errors import RunError
-from auditcore.store import Run, now, private
+from auditcore.store import Run, now
 
 FILE = "records.jsonl"
 KINDS = ("declaration", "lock", "reveal", "vote", "decision")

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from auditcore import store
+from auditcore import disk, store
 from auditcore.errors import AuditError, DatasetError
 from auditcore.spec import SHORT_NAMES
 from pages import _uploads
@@ -58,7 +58,7 @@ def small_part() -> str | None:
         for split, per_class in SMALL.items():
             rows = notes[notes["split"] == split].drop_duplicates("subject_id")
             parts.append(rows.groupby("recorded_race", sort=True).head(per_class))
-        store.write_parquet(path, pd.concat(parts))
+        disk.write_parquet(path, pd.concat(parts))
     return str(path) if path.exists() else None
 
 
@@ -88,7 +88,7 @@ def keep_upload(name: str, content: bytes) -> str:
         raise DatasetError(f"{name}: larger than {UPLOAD_MB} MB; put it on this machine and name its path instead.")
     path = _uploads.folder() / (hashlib.sha256(content).hexdigest()[:24] + "".join(known))
     if not path.exists():
-        with store.atomic(path) as temporary:
+        with disk.atomic(path) as temporary:
             temporary.write_bytes(content)
         try:
             file_facts(str(path))

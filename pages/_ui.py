@@ -15,6 +15,7 @@ import streamlit as st
 from auditcore import store, summary, verdict, words
 from auditcore.cards import Card
 from auditcore.errors import AuditError
+from auditcore.figures import stack
 from auditcore.store import Run
 from auditcore.words import Sentence, Strong, escape, isolated, sentence_html
 from pages._uploads import in_user_names
@@ -282,8 +283,9 @@ def names(run: Run) -> tuple[str, str]:
 
 
 def style() -> None:
-    """Draw the style sheet; the router does it once per run of the script."""
+    """Draw the style sheets; the router does it once per run of the script."""
     st.html(Path(__file__).with_name("_style.css"))
+    st.html(f"<style>{stack.css('44rem')}</style>")
 
 
 def quiet_names(values: Sequence[str], limit: int = 4) -> str:

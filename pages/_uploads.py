@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from auditcore import store
+from auditcore import disk, store
 
 
 def folder() -> Path:
@@ -23,7 +23,7 @@ def names() -> dict[str, str]:
 def remember(path: Path, name: str) -> None:
     """Note what the user called a file that is kept; what was deleted meanwhile is forgotten."""
     known = {kept: called for kept, called in names().items() if (folder() / kept).exists()}
-    store.write_json(_file(), {**known, path.name: name})
+    disk.write_json(_file(), {**known, path.name: name})
 
 
 def in_user_names(text: str) -> str:

@@ -174,7 +174,8 @@ def _verdict(verdicts: pd.DataFrame, choice: Choice) -> None:
     alone = int(each["verdict"].eq("over budget").sum())
     if name == "not resolved" and alone:
         meaning = (
-            f"by itself {alone} of {len(each)} attackers is over budget, but that many tries may show one by chance"
+            f"{alone} of {len(each)} attackers {'is' if alone == 1 else 'are'} over budget alone, which so many tries "
+            "may show by chance"
         )
     ui.html(
         f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;'

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from auditcore import records, store
+from auditcore import disk, records, store
 from auditcore.claims import claim
 from auditcore.errors import AuditError, RunError
 from auditcore.store import Run
@@ -41,7 +41,7 @@ def ship(run: Run, out: Path, steps: Sequence[int] = ()) -> Path:
     manifest = {key: value for key, value in run.manifest.items() if key not in OF_A_MACHINE}
     if run.has("verdicts"):  # said again: what could be audited by now and was not
         manifest["claim"] = claim(manifest, run.read("verdicts"))
-    store.write_json(working / store.MANIFEST, {**manifest, "id": out.name})
+    disk.write_json(working / store.MANIFEST, {**manifest, "id": out.name})
     if (run.path / records.FILE).exists():
         shutil.copyfile(run.path / records.FILE, working / records.FILE)
     for adapter in adapters:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from auditcore import store
+from auditcore import disk
 from auditcore.jobs import sealed
 from auditcore.store import Run, create_run
 from tests.fake_checkpoints import checkpoints_table, step_predictions
@@ -70,7 +70,7 @@ def surfacelora_run(
     )
     run.write("examples", examples)
     test = {"example_id": [f"T{i}" for i in range(50)], "print": [f"{i:064d}" for i in range(50)]}
-    store.write_parquet(
+    disk.write_parquet(
         out.parent / "sealed" / sealed.file_of(run).name, pd.DataFrame(test).assign(data="0" * 64, run=str(run.path))
     )
     if stages:

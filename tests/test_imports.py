@@ -13,9 +13,10 @@ MAY_IMPORT = {
     "spec": {"errors"},
     "verdict": {"errors", "spec"},
     "rouge": set(),
-    "store": {"errors"},
+    "disk": set(),  # files that are whole and private
+    "store": {"errors", "disk"},
     "frontier": {"errors"},
-    "records": {"errors", "store"},
+    "records": {"errors", "store", "disk"},
     "decisions": {"errors", "spec", "store", "records", "frontier"},
     "votes": set(),
     "datasets": {"errors", "spec", "datasets"},
@@ -42,6 +43,7 @@ MAY_IMPORT = {
     "cards": {"errors", "spec", "verdict", "words", "findings", "store", "decisions", "summary"},
     "report": {
         "errors",
+        "disk",
         "spec",
         "verdict",
         "store",
@@ -58,6 +60,7 @@ MAY_IMPORT = {
     },
     "jobs": {
         "errors",
+        "disk",
         "spec",
         "verdict",
         "store",
@@ -74,7 +77,7 @@ MAY_IMPORT = {
         "decisions",
         "jobs",
     },
-    "demo": {"errors", "spec", "store", "jobs"},
+    "demo": {"errors", "spec", "store", "disk", "jobs"},
     "cli": {
         "errors",
         "spec",
@@ -93,6 +96,7 @@ MAY_IMPORT = {
     },
 }
 NO_TORCH = {
+    "disk",
     "frontier",
     "records",
     "decisions",

@@ -8,7 +8,7 @@ import time
 import pandas as pd
 import pytest
 
-from auditcore import store
+from auditcore import disk, store
 from auditcore.errors import RunError
 
 SPEC = {"kind": "finetune", "name": "a <b> $x$", "model": {"source": "m"}, "data": {"path": "d.csv"}}
@@ -39,7 +39,7 @@ def test_no_half_written_file_is_ever_visible(home) -> None:
     run = store.create_run(SPEC)
 
     def fail_half_way() -> None:
-        with store.atomic(run.path / "roc.parquet") as temporary:
+        with disk.atomic(run.path / "roc.parquet") as temporary:
             temporary.write_bytes(b"half")
             raise ZeroDivisionError
 
@@ -144,7 +144,6 @@ def test_a_run_never_overwrites_another(home, tmp_path) -> None:
     assert os.listdir(other) == ["x"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such rights")
 def test_what_is_made_is_the_user_s_alone_and_an_export_is_as_any_file(home) -> None:
     before = os.umask(0o022)
     try:
@@ -152,10 +151,10 @@ def test_what_is_made_is_the_user_s_alone_and_an_export_is_as_any_file(home) -> 
         run.write("roc", pd.DataFrame({"fpr": [0.0]}))
         run.event("rows", 0, 1)
         store.enter_ledger(store.home() / "ledger.jsonl", "key", run.id)
-        with store.all_private():
+        with disk.all_private():
             (run.path / "checkpoints").mkdir()
             (run.path / "checkpoints" / "by-another-library").write_text("x")
-        with store.atomic(home / "report.html", shared=True) as temporary:
+        with disk.atomic(home / "report.html", shared=True) as temporary:
             temporary.write_text("x")
         made = [store.home(), *store.home().rglob("*")]
         rights = {oct(p.stat().st_mode & 0o777) for p in made if p.is_file()}
@@ -163,7 +162,7 @@ def test_what_is_made_is_the_user_s_alone_and_an_export_is_as_any_file(home) -> 
         assert {oct(p.stat().st_mode & 0o777) for p in made if p.is_dir()} == {"0o700"}
         assert (home / "report.html").stat().st_mode & 0o777 == 0o644
         os.umask(0o277)  # stricter than ours: kept
-        store.write_json(run.path / "more.json", {})
+        disk.write_json(run.path / "more.json", {})
         assert (run.path / "more.json").stat().st_mode & 0o777 == 0o400
     finally:
         os.umask(before)

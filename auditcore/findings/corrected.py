@@ -18,11 +18,15 @@ def every_test(metrics: pd.DataFrame, split: str = "bal_test", defence: str | No
     survives: `over budget` by itself and still so after the correction over all of these rows.
     """
     defence = baseline(metrics) if defence is None else defence
-    rows = metrics[metrics["seed"].isna() & (metrics["split"] == split) & (metrics["defence"] == defence)]
+    return adjusted(metrics[metrics["seed"].isna() & (metrics["split"] == split) & (metrics["defence"] == defence)])
+
+
+def adjusted(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with verdict and p_over (of `probe_metrics` or `verdicts`), one a test, with p_adjusted and survives."""
     p = rows["p_over"].astype(float).to_numpy() if "p_over" in rows else np.full(len(rows), np.nan)
-    adjusted = holm(p.tolist()) if len(rows) else p
-    survives = (rows["verdict"] == OVER).to_numpy(dtype=bool) & np.less_equal(np.nan_to_num(adjusted, nan=1.0), ALPHA)
-    return rows.assign(p_adjusted=adjusted, survives=survives)
+    corrected = holm(p.tolist()) if len(rows) else p
+    survives = (rows["verdict"] == OVER).to_numpy(dtype=bool) & np.less_equal(np.nan_to_num(corrected, nan=1.0), ALPHA)
+    return rows.assign(p_adjusted=corrected, survives=survives)
 
 
 def verdicts(found: pd.DataFrame, by: str) -> dict[str, str]:

@@ -13,8 +13,8 @@ from auditcore.words import Sentence, Strong, count, counted, known, signed
 STATUS_WORDS = {
     "ok": "scored",
     "p_zero": "no token raised (P = 0)",
-    "n_zero": "no token lowered (N = 0): placed at the top",
-    "no_errors": "the model makes no error here: placed at the top",
+    "n_zero": "no token lowered (N = 0)",
+    "no_errors": "the model makes no error here",
     "insufficient": "one error, or no shift at all: counts as 0",
     "no_evidence": "no evidence (too short, or nothing to compare): left out of every rate",
 }
@@ -24,8 +24,8 @@ FORCED = ("no_errors", "n_zero")  # rows without a ratio: where they stand is th
 SHORT_WORDS = {
     "ok": "",
     "p_zero": "P = 0",
-    "n_zero": "N = 0: at the top",
-    "no_errors": "no error: at the top",
+    "n_zero": "N = 0",
+    "no_errors": "no error",
     "insufficient": "counts as 0",
     "no_evidence": "no evidence",
 }
@@ -55,9 +55,10 @@ def called(rank_score: object, threshold: object) -> bool | None:
 def status_words(status: str, rank_score: object, short: bool = False) -> str:
     """Why a row has no plain score. A row without a ratio stands where the run's policy ranked it: top, or 0."""
     told = (SHORT_WORDS if short else STATUS_WORDS).get(status, status)
-    if status in FORCED and known(rank_score) and float(rank_score) <= 0:
-        told = told.replace("placed at the top", "counts as 0").replace("at the top", "counts as 0")
-    return told
+    if status not in FORCED or not known(rank_score):
+        return told
+    top = "at the top" if short else "placed at the top"
+    return f"{told}: {top if float(rank_score) > 0 else 'counts as 0'}"
 
 
 def scores_title(attack: str, threshold: object, forced: int, forced_called: int, beyond: bool) -> str:

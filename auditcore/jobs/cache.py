@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from auditcore import store
+from auditcore import disk, store
 
 
 def key(**parts: Any) -> str:
@@ -32,7 +32,7 @@ def save(stage: str, name: str, arrays: dict[str, np.ndarray]) -> None:
     """Keep arrays under this key, atomically."""
     from safetensors.numpy import save_file
 
-    with store.atomic(_path(stage, name)) as temporary:
+    with disk.atomic(_path(stage, name)) as temporary:
         save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary)
 
 

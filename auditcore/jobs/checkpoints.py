@@ -7,7 +7,7 @@ checkpoint is a stage; vectors, summaries and token statistics are cached by con
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -278,12 +278,7 @@ class Bench:
         one = evidence.Pass("target", "target", self.rows.encoded.select(at), False, spec.score)
         found = {}
         for side, print_ in (("target", checkpoint.fingerprint), ("reference", self.base)):
-
-            def model(off: bool = side == "reference") -> Any:
-                lm = checkpoint.open()
-                return replace(lm, adapter_off=True, fingerprint=self.base) if off else lm
-
-            found[side] = one.arrays(spec, print_, model, self._alive())
+            found[side] = one.arrays(spec, print_, partial(self._side, checkpoint, side), self._alive())
         tokens = evidence.tokens(spec, self.rows.dataset, one.encoded, None, frozenset(), found)
         frame = self.rows.frame.iloc[at]
         scores = score_table(
@@ -294,6 +289,11 @@ class Bench:
         metrics, _ = attack_metrics(scores, groups, [FPR], n_boot=self.spec.n_boot, seed=self.spec.seed)
         row = metrics[metrics["metric"] == "tpr"].iloc[0]
         return dict(zip(EZ_COLUMNS, [float(row[c]) for c in ("value", "low", "high")], strict=True))
+
+    def _side(self, checkpoint: Checkpoint, side: str) -> Any:
+        """The checkpoint as target, or with its adapter off: the model before training."""
+        lm = checkpoint.open()
+        return replace(lm, adapter_off=True, fingerprint=self.base) if side == "reference" else lm
 
 
 def summarised_rows(rows: Rows, split: str, n: int, seed: int) -> np.ndarray:

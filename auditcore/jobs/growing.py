@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter, read_metadata
 
-from auditcore import store
+from auditcore import disk
 from auditcore.store import Run
 
 
@@ -39,7 +39,7 @@ class Growing:
         waiting = self._waiting()
         again = [part for part in waiting if part.stem.endswith(name)]
         part = again[0] if again else self.folder / f"{len(waiting):06d}-{name}.parquet"
-        store.write_parquet(part, frame)
+        disk.write_parquet(part, frame)
         there = read_metadata(self.path).num_rows if self.path.exists() else 0
         if sum(read_metadata(one).num_rows for one in self._waiting()) >= there:
             self.fold()
@@ -52,7 +52,7 @@ class Growing:
         files = [ParquetFile(path) for path in (self.path, *waiting) if path.exists()]
         schema = pa.unify_schemas([f.schema_arrow.remove_metadata() for f in files], promote_options="permissive")
         new = {place for part in files[-len(waiting) :] for place in self._places(part.read_row_group(0))}
-        with store.atomic(self.path) as temporary, ParquetWriter(temporary, schema, compression="zstd") as out:
+        with disk.atomic(self.path) as temporary, ParquetWriter(temporary, schema, compression="zstd") as out:
             for file in files[: -len(waiting)]:
                 for number in range(file.num_row_groups):
                     out.write_table(self._without(file.read_row_group(number), new).cast(schema))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from auditcore import store
+from auditcore import disk, store
 from auditcore.errors import ModelError, RunError
 from auditcore.jobs.context import CANCEL, Context
 from auditcore.jobs.corpus import plain_data
@@ -112,9 +112,9 @@ def queue() -> pd.DataFrame:
 def turn(context: Context, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold the one place for heavy work, first come, first served; cancel works while waiting."""
     path = store.home() / ".heavy.lock"
-    store.make_private(path.parent)
+    disk.make_private(path.parent)
     said = ""
-    with open(path, "ab", opener=store.private) as handle:
+    with open(path, "ab", opener=disk.private) as handle:
         while True:
             context.check_cancelled()
             ahead = _ahead_of(context.run)
@@ -137,7 +137,7 @@ def _ahead_of(run: Run) -> list[str]:
 
 
 def _spawn(run: Run) -> None:
-    log = open(run.path / "worker.log", "ab", opener=store.private)  # noqa: SIM115 - the child inherits it
+    log = open(run.path / "worker.log", "ab", opener=disk.private)  # noqa: SIM115 - the child inherits it
     with log:
         worker = subprocess.Popen(
             [sys.executable, "-c", "from auditcore.jobs.worker import main; main()", str(run.path)],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from auditcore import decisions, records, store
+from auditcore import decisions, disk, records
 from auditcore.errors import DatasetError, ModelError, RunError
 from auditcore.frontier import Declaration
 from auditcore.jobs import sealed
@@ -137,7 +137,7 @@ def _vectors(
                 model(), rows.exported.select(positions), spec.audit, [spec.layer],
                 batch_size=max(spec.batch_size, 16), on_batch=on_progress,
             )  # fmt: skip
-            with store.atomic(path) as temporary:
+            with disk.atomic(path) as temporary:
                 save_file({f"{a}@{k}": np.ascontiguousarray(v) for (a, k), v in found.items()}, temporary)
     arrays = {(n.split("@")[0], int(n.split("@")[1])): array for n, array in load_file(path).items()}
     return dict(sorted(arrays.items(), key=lambda item: spec.audit.index(item[0][0]))), positions

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from auditcore import records, store
+from auditcore import disk, records, store
 from auditcore.errors import RunError
 from auditcore.jobs import cache
 from auditcore.store import Run
@@ -53,7 +53,7 @@ def seal(run: Run, dataset: Any) -> str:
     )
     key, file = split_key(frame["print"].tolist()), file_of(run)
     _set_aside(file, key)
-    store.write_parquet(file, frame)
+    disk.write_parquet(file, frame)
     return key
 
 
@@ -65,14 +65,14 @@ def _set_aside(file: Path, key: str) -> None:
     before = split_key(old["print"].tolist())
     if before != key and len(old):
         aside = file.with_name(f"{file.stem}-{before[:12]}.parquet")
-        store.write_parquet(aside, old.assign(run=f"{old['run'].iloc[0]} (before)"))
+        disk.write_parquet(aside, old.assign(run=f"{old['run'].iloc[0]} (before)"))
         if _opened(file).exists():
             os.replace(_opened(file), _opened(aside))
 
 
 def mark_open(run: Run, record: dict[str, Any]) -> None:
     """Note beside its seal that `run` is locked (its lock record), for when its folder is gone."""
-    store.write_json(_opened(file_of(run)), {k: record[k] for k in ("number", "time", "by", "hash") if k in record})
+    disk.write_json(_opened(file_of(run)), {k: record[k] for k in ("number", "time", "by", "hash") if k in record})
 
 
 def _opened(file: Path) -> Path:

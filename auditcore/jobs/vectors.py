@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from auditcore import store
+from auditcore import disk
 from auditcore.errors import DatasetError
 from auditcore.jobs import cache, given, sealed
 from auditcore.jobs.baselines import compare_baselines, read_baselines
@@ -214,7 +214,7 @@ def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, i
     with contextlib.ExitStack() as files:
 
         def allocate(artifact: str, layer: int, shape: tuple[int, int]) -> np.ndarray:
-            return create_vectors(files.enter_context(store.atomic(place(artifact, layer))), shape)
+            return create_vectors(files.enter_context(disk.atomic(place(artifact, layer))), shape)
 
         exported = extract_vectors(
             model,
@@ -229,7 +229,7 @@ def vectors(context: Context, rows: Rows, on_progress: Any) -> dict[tuple[str, i
         for array in exported.values():
             if isinstance(array, np.memmap):
                 array.flush()
-    with store.atomic(known) as temporary:
+    with disk.atomic(known) as temporary:
         temporary.write_text(str(depth(model)))
     return {one: place(*one) for one in every}
 
@@ -246,7 +246,7 @@ def _keep(path: Path, source: Path | np.ndarray) -> None:
     """Put vectors into the run's folder: a second name for the cached file where the disk allows, else a copy."""
     from auditcore.datasets.vector_files import create_vectors
 
-    with store.atomic(path) as temporary:
+    with disk.atomic(path) as temporary:
         if isinstance(source, Path):
             try:
                 os.link(source, temporary)

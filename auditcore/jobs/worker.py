@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from auditcore import __version__, store
+from auditcore import __version__, disk, store
 from auditcore.errors import AuditError, Cancelled
 from auditcore.jobs.context import Context
 from auditcore.jobs.corpus import plain_data
@@ -32,7 +32,7 @@ def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
         "surfacelora": surfacelora.train,
         "frontier": adapters.audit,
     }
-    with store.all_private(), run.lock():
+    with disk.all_private(), run.lock():
         (run.path / PID).write_text(str(os.getpgrp()))
         try:
             spec = parse_spec(run.manifest["spec"], f"run {run.id}")

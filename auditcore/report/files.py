@@ -14,8 +14,9 @@ import duckdb
 import pandas as pd
 
 from auditcore import records
+from auditcore.disk import atomic
 from auditcore.errors import RunError, did_you_mean
-from auditcore.store import MANIFEST, Run, atomic
+from auditcore.store import MANIFEST, Run
 
 FORMATS = ("html", "csv", "parquet", "duckdb")
 SUFFIXES = {"html": ".html", "csv": ".csv.zip", "parquet": ".parquet.zip", "duckdb": ".duckdb"}

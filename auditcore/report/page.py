@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from auditcore import cards, decisions, findings, records, summary, words
+from auditcore.figures import stack
 from auditcore.findings import ceiling
 from auditcore.findings import defences as told
 from auditcore.report import checkpoints, tables, vectors
@@ -49,7 +50,7 @@ def html_report(run: Run) -> str:
         _facts(run),
     ]
     script = _plotly_script() if any(has_plot for _, has_plot in figures) else ""
-    style = files("auditcore.report").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("auditcore.report").joinpath("report.css").read_text(encoding="utf-8") + stack.css("38rem")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'

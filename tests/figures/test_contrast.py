@@ -26,7 +26,8 @@ def rgb(text: str) -> Colour:
 
 def mix(one: Colour, share: float, other: Colour) -> Colour:
     """CSS color-mix in srgb: `share` of one, the rest of the other."""
-    return tuple(share * a + (1 - share) * b for a, b in zip(one, other, strict=True))  # type: ignore[return-value]
+    red, green, blue = (share * a + (1 - share) * b for a, b in zip(one, other, strict=True))
+    return red, green, blue
 
 
 def contrast(one: Colour, other: Colour) -> float:

@@ -9,70 +9,10 @@ import yaml
 
 from auditcore import jobs, store
 from auditcore.errors import AuditError
-from auditcore.jobs import Plan
 from auditcore.spec import dump_spec, parse_spec
 from pages._form import _short
 from tests.fake_runs import vectors_run
-from tests.pages.conftest import words_of
-
-POWER = {
-    "attribute": "sex",
-    "n_subjects": 60,
-    "n_classes": 2,
-    "tests": 2,
-    "budget": 0.025,
-    "p_within": 0.01,
-    "smallest_gap": 0.2,
-    "subjects_needed": 4294,
-    "needed_by_one": 3480,
-}
-
-
-@pytest.fixture
-def rows(home: Path) -> Path:
-    """A file uploaded earlier: AppTest cannot type a new option into a select box."""
-    lines = [
-        f"p{i},the patient number {i} came with a cough and went home,{'FM'[i % 2]},{i % 3 == 0}" for i in range(60)
-    ]
-    path = home / "uploads" / "rows $x$.csv"
-    path.parent.mkdir()
-    path.write_text("patient_id,note,sex,member\n" + "\n".join(lines) + "\n")
-    return path
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, home: Path) -> list:
-    """Plans and submissions without any model."""
-    specs: list = []
-
-    def plan(spec):
-        points = [{"target_fpr": 0.01, "n_nonmember": 40, "needed": 718, "resolvable": False}]
-        vectors = spec.kind == "vectors"
-        return Plan(
-            spec.kind, 60, 700, 42.0, 5_000_000, [POWER] if vectors else [], [] if vectors else points, ["A note."]
-        )
-
-    def submit(spec, out=None):
-        specs.append(spec)
-        return store.create_run(dump_spec(spec))
-
-    monkeypatch.setattr(jobs, "plan", plan)
-    monkeypatch.setattr(jobs, "submit", submit)
-    return specs
-
-
-def open_form(open_page, path: Path, kind: str = "vectors"):
-    app = open_page("setup.py")
-    app.get_by_key("setup_kind").set_value(kind)
-    app.run()
-    app.get_by_key("setup_data").set_value(str(path))
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def button(app, label: str):
-    return next(b for b in app.button if b.label == label)
+from tests.pages.conftest import button, open_form, words_of
 
 
 def test_check_plan_and_start(open_page, rows: Path, started: list) -> None:
@@ -326,67 +266,6 @@ def test_the_data_is_shown_before_the_audit_when_asked_for(open_page, home: Path
     app.get_by_key("hide_text").set_value(True).run()
     assert "Words of the rows are hidden" in words_of(app)
     assert "▲ proxy" not in words_of(app)
-
-
-@pytest.fixture
-def notes(home: Path) -> Path:
-    """Rows with everything that a mitigation needs."""
-    n = 60
-    frame = pd.DataFrame(
-        {
-            "prompt": [f"the patient number {i} came with a cough and went home" for i in range(n)],
-            "summary": [f"cough, number {i}, sent home in good condition" for i in range(n)],
-            "sex": ["female", "male"] * (n // 2),
-            "patient_id": [f"p{i}" for i in range(n)],
-            "split": ["train"] * 30 + ["bal_train"] * 15 + ["bal_val"] * 5 + ["bal_test"] * 10,
-        }
-    )
-    path = home / "uploads" / "notes.csv"
-    path.parent.mkdir()
-    frame.to_csv(path, index=False)
-    return path
-
-
-def test_a_mitigation_is_set_up_without_typing(open_page, notes: Path, started: list) -> None:
-    app = open_form(open_page, notes, "surfacelora")
-    app.get_by_key("setup_lambda").set_value(1.0)
-    app.get_by_key("setup_targets").set_value(["lasttok", "meanpool"])
-    app.get_by_key("setup_surface_steps").set_value(120)
-    app.get_by_key("setup_surface_rank").set_value(8)
-    app.run()
-    assert not app.exception, app.exception
-    button(app, "Check and plan").click().run()
-    button(app, "Start the audit").click().run()
-    spec = started[0]
-    assert spec.kind == "surfacelora"
-    assert spec.data.roles == {
-        "prompt": "prompt", "target": "summary", "label": "sex", "split": "split", "group": "patient_id",
-    }  # fmt: skip
-    assert (spec.strength, spec.targets, spec.steps) == (1.0, ["lasttok", "meanpool"], 120)
-    assert (spec.lora.r, spec.lora.alpha, spec.lora.target_modules, spec.lora.dropout) == (8, 16, "all-linear", 0.0)
-    assert spec.audit == ["lasttok", "meanpool", "concat"]
-    assert spec.learning_rate == 2e-4
-    assert "lambda 1" in str(spec.name)
-    assert parse_spec(dump_spec(spec)) == spec
-
-
-def test_a_mitigation_without_a_summary_column_says_what_is_missing(open_page, rows: Path, started: list) -> None:
-    app = open_form(open_page, rows, "surfacelora")
-    assert "target is missing" in words_of(app)
-
-
-def test_adapters_are_named_by_their_folder(open_page, notes: Path, started: list, tmp_path: Path) -> None:
-    app = open_form(open_page, notes, "frontier")
-    app.get_by_key("setup_adapters").set_value(str(tmp_path / "adapters"))
-    app.run()
-    button(app, "Check and plan").click().run()
-    button(app, "Start the audit").click().run()
-    spec = started[0]
-    assert spec.kind == "frontier"
-    assert spec.checkpoints.folder == str(tmp_path / "adapters")
-    assert spec.checkpoints.base == "smollm2-135m"
-    assert spec.model.source == "smollm2-135m"
-    assert (spec.rouge_rows, spec.seeds) == (200, [0, 1, 2])
 
 
 def test_defences_and_summaries_stand_in_the_spec(open_page, rows: Path, started: list) -> None:

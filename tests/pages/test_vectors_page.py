@@ -44,7 +44,8 @@ def test_an_attacker_over_by_itself_alone_is_told_from_one_that_no_attacker_sett
     verdicts.loc[~each, "verdict"] = "not resolved"
     run.write("verdicts", verdicts)
     text = html(page(run))
-    assert f"By itself {int(each.sum())} of {int(each.sum())} attackers is over budget" in text
+    n = int(each.sum())
+    assert f"{n} of {n} attackers are over budget alone" in text
     assert "reaches across the budget" not in text
 
 
