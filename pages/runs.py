@@ -15,6 +15,7 @@ from auditcore.store import Run
 from auditcore.words import Strong
 from pages import _progress as progress
 from pages import _ui as ui
+from pages._uploads import in_user_names
 
 EXPORTS = {
     "html": ("Report (HTML)", "text/html", "one file to read, print or send; aggregates only, no row of the data"),
@@ -103,8 +104,8 @@ def _history(runs: pd.DataFrame, verdicts: dict[str, str]) -> None:
 
 
 def _end(path: object, parts: int = 2) -> str:
-    """The last parts of a path, which tell runs apart; all of it stands in the spec below."""
-    return words.shorten("/".join(Path(path).parts[-parts:]), 60) if isinstance(path, str) else ""
+    """The last parts of a path, which tell runs apart (of an upload its own name); all of it is in the spec below."""
+    return words.shorten("/".join(Path(in_user_names(path)).parts[-parts:]), 60) if isinstance(path, str) else ""
 
 
 def _in_words(name: str) -> str:

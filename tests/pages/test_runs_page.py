@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from auditcore import jobs, store
+from pages import _data as data
 from tests.fake_runs import membership_run, vectors_run
 from tests.pages.conftest import words_of
 
@@ -54,3 +55,10 @@ def test_a_shipped_study_is_read_only(open_page, home: Path, tmp_path: Path, mon
     app = open_page("runs.py")
     assert "it is read-only" in words_of(app)
     assert not [b for b in app.button if b.label.startswith("Delete")]
+
+
+def test_a_run_on_an_upload_is_listed_by_the_name_of_the_file(open_page, home: Path) -> None:
+    path = data.keep_upload("my notes.csv", b"text,sex\nhello,F\nworld,M\n")
+    run = vectors_run(home / "v", rows=60)
+    run.update(spec={**run.manifest["spec"], "data": {**run.manifest["spec"]["data"], "path": path}})
+    assert list(open_page("runs.py").dataframe[0].value["Data"]) == ["my notes.csv"]
