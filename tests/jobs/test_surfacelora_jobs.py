@@ -81,7 +81,7 @@ def test_a_run_trains_keeps_adapters_and_says_what_it_left_out(home, tiny_llama)
     examples = run.read("examples")
     assert set(examples["split"]) == {"train", "bal_train", "bal_val", "bal_test"}
     notes = run.manifest["data"]["notes"]
-    assert any("24 rows of bal_test are sealed" in n for n in notes)
+    assert any("24 rows of bal_test were sealed" in n for n in notes)
     assert any("16 rows of defence_fit take no part" in n for n in notes)
     assert run.manifest["counts"]["train_rows"] == 48
     assert run.manifest["counts"]["adversary_rows"] == 44  # four have no label
