@@ -86,11 +86,15 @@ class Run:
     def manifest(self) -> dict[str, Any]:
         """Content of run.json. Raises RunError when it is missing or broken."""
         try:
-            return json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            content = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunError(f"{self.path}: not a run folder ({MANIFEST} is missing).") from None
         except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
             raise RunError(f"{self.path / MANIFEST}: cannot be read ({error}).") from None
+        spec = content.get("spec") if isinstance(content, dict) else None
+        if not isinstance(spec, dict) or "kind" not in spec:
+            raise RunError(f"{self.path / MANIFEST}: does not say what was audited (no spec with a kind).")
+        return content
 
     def update(self, **values: Any) -> None:
         """Merge values into run.json."""

@@ -174,6 +174,21 @@ def test_gates(verdict, option, code, spec, home) -> None:
     assert cli.main(["run", str(spec), "--out", str(home / "done"), "--resume", option]) == code
 
 
+@pytest.mark.parametrize(("together", "code"), [("not resolved", 0), ("over budget", 3)])
+def test_the_gate_says_what_is_left_after_the_correction(together, code, spec, home) -> None:
+    from auditcore.spec import dump_spec
+
+    run = store.create_run(dump_spec(parse_spec(yaml.safe_load(spec.read_text()))), home / "done")
+    line = dict.fromkeys(["attribute", "artifact", "layer", "defence", "split"])
+    line |= {"kind": "membership", "budget": 0.025, "value": 0.04, "low": 0.026, "high": 0.06, "n_subjects": 10}
+    each = [("ez", "over budget"), ("loss", "not resolved"), ("all", together)]
+    run.write("verdicts", pd.DataFrame([{**line, "attacker": name, "verdict": word} for name, word in each]))
+    run.update(status="done")
+    arguments = ["run", str(spec), "--out", str(home / "done"), "--resume"]
+    assert cli.main([*arguments, "--fail-over-budget"]) == code
+    assert cli.main([*arguments, "--require-within-budget"]) == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

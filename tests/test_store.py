@@ -117,6 +117,16 @@ def test_listing_shows_broken_runs_instead_of_failing(home) -> None:
     assert len(listed) == 2
 
 
+@pytest.mark.parametrize("content", ["[1]", "7", "{}", '{"spec": null}', '{"spec": {"data": {}}}'])
+def test_a_manifest_that_names_no_audit_is_said_to_be_broken(content, home) -> None:
+    bad = store.home() / "bad"
+    bad.mkdir(parents=True)
+    (bad / "run.json").write_text(content)
+    with pytest.raises(RunError, match="does not say what was audited"):
+        _ = store.open_run("bad").kind
+    assert store.list_runs()["status"].tolist() == ["broken"]
+
+
 def test_shipped_studies_cannot_be_changed(home) -> None:
     path = store.studies() / "s"
     path.mkdir(parents=True)

@@ -92,11 +92,19 @@ def cancel(run: Run, patience: float = 10.0) -> None:
     if run.alive:
         # The lock proves that the process which wrote this number is still there.
         with contextlib.suppress(OSError, ValueError):
-            os.killpg(int((run.path / PID).read_text()), signal.SIGKILL)
+            _end(int((run.path / PID).read_text()))
         while run.alive and time.monotonic() < deadline + 10:
             time.sleep(0.1)
     if run.status not in ("done", "failed", "cancelled"):
         run.update(status="cancelled", finished=store.now(), message="Cancelled; what was finished is kept.")
+
+
+def _end(worker: int) -> None:
+    """End a worker with the processes it started; one that runs in a script's process group alone, not the script."""
+    if os.getpgid(worker) == worker:
+        os.killpg(worker, signal.SIGKILL)
+    else:
+        os.kill(worker, signal.SIGKILL)
 
 
 def queue() -> pd.DataFrame:

@@ -195,7 +195,8 @@ def _probe(
     with context.stage(name) as on_progress:
         result = evaluate(
             array, frame[where["attribute"]], frame["group"], rows, probe, spec.seeds, n_boot=spec.n_boot,
-            permutations=max(spec.permutations, PERMUTATIONS) if counts else spec.permutations, budget=spec.budget,
+            permutations=max(spec.permutations, PERMUTATIONS) if counts else spec.permutations,
+            budget=declaration.budget,  # Holm's p-values are of the same budget as the verdicts
             seed=spec.seed, example_ids=frame["example_id"], on_step=on_progress, **where,
         )  # fmt: skip
         key = {**where, "probe": probe}

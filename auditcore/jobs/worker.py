@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -33,7 +34,9 @@ def execute(run: Run, echo: Callable[[str], None] | None = None) -> None:
         "frontier": adapters.audit,
     }
     with disk.all_private(), run.lock():
-        (run.path / PID).write_text(str(os.getpgrp()))
+        (run.path / PID).write_text(str(os.getpid()))
+        if run.status in ("failed", "cancelled"):  # while it waits for its turn it is listed, and can be cancelled
+            run.update(status="queued", queued_at=time.time(), message="")
         try:
             spec = parse_spec(run.manifest["spec"], f"run {run.id}")
             context = Context(run, spec, echo)

@@ -32,6 +32,43 @@ def test_cancel_keeps_what_was_finished_and_resume_goes_on(home, pair) -> None:
         jobs.prepare_resume(run)
 
 
+def test_a_worker_that_does_not_listen_is_ended_and_the_script_it_runs_in_is_not(home) -> None:
+    run = store.create_run({"kind": "vectors", "data": {"path": "x"}})
+    hold = (
+        "import os, sys, time, pathlib; from auditcore.store import Run\nrun = Run(pathlib.Path(sys.argv[1]))\n"
+        "with run.lock():\n    run.update(status='running'); (run.path / 'worker.pid').write_text(str(os.getpid()))\n"
+        "    print('held', flush=True); time.sleep(600)"
+    )
+    script = subprocess.Popen(
+        ["sh", "-c", '"$0" -c "$1" "$2"; echo ended $?', sys.executable, hold, str(run.path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    assert script.stdout is not None
+    assert script.stdout.readline() == "held\n"
+    jobs.cancel(run, patience=0.2)
+    assert script.communicate()[0] == "ended 137\n"
+    assert script.returncode == 0
+    assert run.status == "cancelled"
+
+
+def test_a_cancelled_run_that_waits_to_go_on_is_listed_as_queued_and_can_be_cancelled(home, pair) -> None:
+    run = store.create_run(dump_spec(parse_spec(membership_spec(home, pair))))
+    run.update(status="cancelled")
+    seen = []
+
+    def look(words: str) -> None:
+        seen.append((words, run.status))
+        (run.path / CANCEL).touch()
+
+    first = store.create_run(dump_spec(parse_spec(membership_spec(home, pair))))  # counts as queued for a while
+    with pytest.raises(Cancelled):
+        jobs.execute(run, echo=look)
+    assert seen == [(f"waiting for {first.id}", "queued")]
+
+
 def test_data_that_changed_under_a_run_is_noticed(home, pair) -> None:
     run = store.create_run(dump_spec(parse_spec(membership_spec(home, pair))))
     jobs.execute(run)

@@ -1,6 +1,7 @@
 """Lock and reveal on a tiny model that really trained: bal_test is read once, for the chosen checkpoint, and told."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,8 @@ def test_bal_test_is_read_once_for_the_locked_checkpoint_and_never_before(run, h
 
 
 def test_the_reveal_agrees_with_a_vectors_audit_of_the_same_checkpoint(run, home) -> None:
-    chosen = lock.lock(run, decisions.declared(run), "Ada").selection.chosen
+    declared = replace(decisions.declared(run), budget=0.3)  # not the run's: p-values are of the one that was declared
+    chosen = lock.lock(run, declared, "Ada").selection.chosen
     jobs.execute(run)
     spec, folder = run.manifest["spec"], run.path / "checkpoints" / f"step-{chosen['step']:06d}"
     audit = run_spec(
@@ -80,7 +82,7 @@ def test_the_reveal_agrees_with_a_vectors_audit_of_the_same_checkpoint(run, home
             "model": {"source": str(folder), "base": spec["model"]["source"]},
             "data": spec["data"], "template": spec["template"], "max_length": spec["max_length"],
             "artifacts": ["lasttok", "meanpool"], "probes": ["linear"], "seeds": [0], "permutations": 19, "n_boot": 100,
-            "threads": 1,
+            "budget": 0.3, "threads": 1,
         }
     )  # fmt: skip
     assert audit.manifest["test_split"]["earlier_looks"] == 1
@@ -89,7 +91,7 @@ def test_the_reveal_agrees_with_a_vectors_audit_of_the_same_checkpoint(run, home
         r.read("probe_metrics").query("split == 'bal_test' and seed.isna()").set_index("artifact") for r in (run, audit)
     )
     for artifact in ("lasttok", "meanpool"):
-        for column in ("accuracy", "signed_gap", "signed_low90", "signed_high90", "n_subjects"):
+        for column in ("accuracy", "signed_gap", "signed_low90", "signed_high90", "n_subjects", "p_over"):
             assert mine.loc[artifact, column] == pytest.approx(other.loc[artifact, column])
 
 
