@@ -229,8 +229,8 @@ def used_rows(spec: SurfaceLoraSpec, dataset: Any) -> tuple[Any, list[str]]:
     waiting = int(split.eq(sealed.TEST).sum())
     if waiting:
         notes.append(
-            f"{waiting:,} rows of bal_test were sealed when the run began: no model sees them before a choice is declared "
-            "and locked."
+            f"{waiting:,} rows of bal_test were sealed when the run began: no model sees them before a choice is "
+            "declared and locked."
         )
     else:
         notes.append("There are no bal_test rows: checkpoints can be compared, but no choice can be tested.")
