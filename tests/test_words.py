@@ -71,3 +71,21 @@ def test_unknown_numbers_are_a_dash(value: object) -> None:
 )
 def test_numbers_and_times_read_well(made: str, expected: str) -> None:
     assert made == expected
+
+
+@given(st.integers(1, 4000), st.data(), st.integers(0, 3))
+def test_a_ratio_of_counts_is_rounded_as_its_own_decimals_are(of: int, data: st.DataObject, digits: int) -> None:
+    rows = data.draw(st.integers(0, of))
+    units, left = divmod(100 * 10**digits * rows, of)
+    units += 2 * left >= of  # half up, in whole numbers
+    wanted = f"{units // 10**digits}" + (f".{units % 10**digits:0{digits}d}" if digits else "")
+    assert words.percent(rows / of, digits) == f"{wanted}\u202f%"
+    if rows:
+        assert words.number(-100 * rows / of, digits) == f"−{wanted}"
+
+
+def test_halves_go_one_way_on_one_card() -> None:
+    assert words.percent_interval(61 / 400, 121 / 400) == "15.3 to 30.3\u202f%"
+    assert words.percent(83 / 400) == "20.8\u202f%"
+    assert words.signed(0.2505 - 0.2) == "+0.051"
+    assert words.number(8.9e201, 1).startswith("88")  # as large as it is, not an error

@@ -11,7 +11,7 @@ from auditcore.figures.canvas import Canvas
 from auditcore.figures.tables import table_html
 from auditcore.findings.ceiling import NAME
 from auditcore.verdict import SYMBOLS
-from auditcore.words import NONE, count, escape, known, percent, percent_interval, shorten
+from auditcore.words import NONE, count, escape, known, number, percent, percent_interval, shorten
 
 ROW, HEAD, FOOT = 24, 34, 100  # pixels: one layer, above, below
 BELOW = 50  # from the cells to the names of the scale's ends
@@ -55,7 +55,7 @@ def layers_figure(
     if shares.size <= MOST_NUMBERS:
         for i, j in zip(*np.nonzero(np.isfinite(shares)), strict=True):
             font = {"size": 12, "color": text_colour((shares[i, j] - chance) / (top - chance))}
-            fig.note(f"{100 * shares[i, j]:.1f}", int(j), int(i), xanchor="center", yanchor="middle", font=font)
+            fig.note(number(100 * shares[i, j], 1), int(j), int(i), xanchor="center", yanchor="middle", font=font)
     if chosen is not None and chosen[0] in artifacts and chosen[1] in layers:
         x, y = artifacts.index(chosen[0]), layers.index(chosen[1])
         line = {"color": theme.RAISED, "width": 2.5}

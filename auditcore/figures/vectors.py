@@ -148,7 +148,8 @@ def confusion_figure(counts: pd.DataFrame) -> go.Figure:
         for i in range(len(actual)):
             for j in range(len(names)):
                 if np.isfinite(shares[i, j]):
-                    bold = f"<b>{100 * shares[i, j]:.0f}</b>" if i == j else f"{100 * shares[i, j]:.0f}"
+                    told = number(100 * shares[i, j], 0)
+                    bold = f"<b>{told}</b>" if i == j else told
                     font = {"size": 13, "color": "#FFFFFF"} if shares[i, j] >= STRONG_CELL else {"size": 13}
                     fig.note(bold, j, i, xanchor="center", yanchor="middle", font=font)
     columns = {"tickvals": list(range(len(names))), "ticktext": names, "side": "top"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from auditcore.words import counted, known, number
+from auditcore.words import counted, half_up, known, number
 
 ATTACK_NAMES = {
     "ez": "EZ",
@@ -35,8 +35,9 @@ def share(rate: object) -> str:
     if value in (0.0, 1.0):
         return "all" if value else "none"
     for base in (100, 1000):
-        if value * base >= 0.5 and round(value * base) < base:
-            return f"{round(value * base)} of {base:,}"
+        rounded = int(half_up(value * base))
+        if 0 < rounded < base:
+            return f"{rounded} of {base:,}"
     return "more than 999 of 1,000" if value > 0.5 else "fewer than 1 of 1,000"
 
 

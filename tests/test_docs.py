@@ -1,0 +1,39 @@
+"""What the documents say of a shipped study is what its tables say, rounded by the product's own rule."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from auditcore import words
+from auditcore.store import Run
+
+ROOT = Path(__file__).resolve().parents[1]
+LINE = re.compile(r"^\| `(\w+)` \| ([\d.]+ %) \(([\d.]+ to [\d.]+)\) \| ([\d.]+) \(([\d.]+ to [\d.]+)\) \|$", re.M)
+
+
+def test_the_attacks_on_the_bundled_notes_read_in_the_document_as_on_the_page() -> None:
+    text = (ROOT / "docs" / "results-membership.md").read_text(encoding="utf-8")
+    metrics = Run(ROOT / "data" / "studies" / "notes-membership").read("attack_metrics")
+    found = metrics[(metrics["metric"] == "tpr") & (metrics["target_fpr"] == 0.01)].set_index("attack")
+    area = metrics[metrics["metric"] == "auc"].set_index("attack")
+    told = {m[0]: m[1:] for m in LINE.findall(text)}
+    assert set(told) == set(found[found["value"].notna()].index)
+    for attack, (share, ends, auc, auc_ends) in told.items():
+        at, over = found.loc[attack], area.loc[attack]
+        assert share == words.percent(at["value"]).replace(words.THIN, " "), attack
+        assert f"{ends} %" == words.percent_interval(at["low"], at["high"]).replace(words.THIN, " "), attack
+        assert (auc, auc_ends) == (words.number(over["value"]), words.interval(over["low"], over["high"])), attack
+
+
+@pytest.mark.parametrize("vector", ["lasttok", "meanpool", "concat"])
+def test_the_sealed_test_rows_read_in_the_document_as_in_the_run(vector: str) -> None:
+    text = (ROOT / "docs" / "results-surfacelora.md").read_text(encoding="utf-8")
+    table = Run(ROOT / "data" / "studies" / "surfacelora-lasttok-2").read("checkpoints")
+    rows = table[(table["split"] == "bal_test") & table["seed"].isna() & (table["artifact"] == vector)]
+    cells = [
+        f"{words.number(r['signed_gap'])} ({words.interval(r['signed_low90'], r['signed_high90'])})".replace("−", "-")
+        for r in rows.sort_values("probe").to_dict("records")
+    ]
+    assert len(cells) == 2
+    assert f"| {' | '.join(cells)} |" in text
