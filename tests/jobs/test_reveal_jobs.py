@@ -71,10 +71,16 @@ def test_bal_test_is_read_once_for_the_locked_checkpoint_and_never_before(run, h
     assert [r["kind"] for r in records.read(run)] == ["declaration", "lock", "reveal", "declaration"]
 
 
-def test_the_reveal_agrees_with_a_vectors_audit_of_the_same_checkpoint(run, home) -> None:
-    declared = replace(decisions.declared(run), budget=0.3)  # not the run's: p-values are of the one that was declared
+def test_the_reveal_agrees_with_a_vectors_audit_of_the_same_checkpoint(run, home, monkeypatch) -> None:
+    import auditcore.leakage.gap as gap
+
+    tested_against, evaluate = [], gap.evaluate
+    declared = replace(decisions.declared(run), budget=0.6)  # not the run's: p-values are of the one that was declared
     chosen = lock.lock(run, declared, "Ada").selection.chosen
-    jobs.execute(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(gap, "evaluate", lambda *a, **k: tested_against.append(k["budget"]) or evaluate(*a, **k))
+        jobs.execute(run)
+    assert set(tested_against) == {0.6}
     spec, folder = run.manifest["spec"], run.path / "checkpoints" / f"step-{chosen['step']:06d}"
     audit = run_spec(
         {
@@ -82,7 +88,7 @@ def test_the_reveal_agrees_with_a_vectors_audit_of_the_same_checkpoint(run, home
             "model": {"source": str(folder), "base": spec["model"]["source"]},
             "data": spec["data"], "template": spec["template"], "max_length": spec["max_length"],
             "artifacts": ["lasttok", "meanpool"], "probes": ["linear"], "seeds": [0], "permutations": 19, "n_boot": 100,
-            "budget": 0.3, "threads": 1,
+            "budget": 0.6, "threads": 1,
         }
     )  # fmt: skip
     assert audit.manifest["test_split"]["earlier_looks"] == 1
