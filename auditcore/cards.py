@@ -54,7 +54,7 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
         what = "Training rows found at 1 % false alarms"
         nothing = not best["n_member"] and not best["n_nonmember"] and best["n_no_evidence"]
         why = f"so few rows cannot show it: {NEEDED} others are needed"
-        why = "no row holds evidence for it" if nothing else why
+        why = "no row holds evidence for it" if nothing else findings.tie_reason(best) or why
         return Card(rule.NOT_RESOLVED, what, words.NONE, (why, groups))
     spread = words.percent_interval(best["low"], best["high"])
     first = f"95 % interval {spread}" if spread != words.NONE else "too few rows for an interval"

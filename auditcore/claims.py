@@ -3,6 +3,7 @@
 A statement about a mitigation or a model is made with both halves or not at all.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -13,13 +14,16 @@ from auditcore.words import counted, interval, known, listed, shorten, signed
 MOST_LINES = 24  # in one sentence
 
 
-def claim(manifest: dict[str, Any], verdicts: pd.DataFrame) -> dict[str, str]:
+def claim(manifest: dict[str, Any], verdicts: pd.DataFrame, reasons: Mapping[str, str] | None = None) -> dict[str, str]:
     """Build the claim statement: {"audited": one sentence, "not_audited": one sentence}.
 
-    manifest: content of run.json (spec, fingerprints, data, counts as far as known); verdicts: the run's table. Raises
-    KeyError when the manifest has no spec.
+    manifest: content of run.json (spec, fingerprints, data, counts as far as known); verdicts: the run's table;
+    reasons: attack -> why tied scores leave it without a verdict (of a membership run). Raises KeyError when the
+    manifest has no spec.
     """
     kind = manifest["spec"]["kind"]
+    if len(verdicts) and reasons:
+        verdicts = verdicts.assign(reason=verdicts["attacker"].map(reasons))
     build = {
         "membership": _membership,
         "vectors": _vectors,
@@ -211,7 +215,8 @@ def _lines(verdicts: pd.DataFrame, quantity: str) -> str:
         behind = f" behind {line['defence']}" if line.get("defence") not in (None, "none") else ""
         who = f"{where + ' ' if where else ''}{line['attacker']}{behind}"
         value = f"{signed(line['value'])} (90 % interval {interval(line['low'], line['high'])})"
-        phrases.append(f"{who} {value if known(line['value']) else 'not measurable'}, {line['verdict']}")
+        why = f" ({line['reason']})" if isinstance(line.get("reason"), str) else ""
+        phrases.append(f"{who} {value if known(line['value']) else 'not measurable'}, {line['verdict']}{why}")
     if len(told) < len(ordered):
         counts = ", ".join(f"{n:,} {word}" for word, n in ordered["verdict"].value_counts(sort=False).items())
         phrases.append(f"these are the strongest of {len(ordered):,} attackers, of which are {counts}")

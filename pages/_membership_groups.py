@@ -18,10 +18,8 @@ def draw(run: Run, attack: str, target_fpr: float, threshold: float | None) -> N
     """Draw what is found of subjects; nothing where rows share none, or before there are scores."""
     if not run.has("attack_metrics") or not _shared(run):
         return
-    if threshold is None or threshold == findings.NOBODY:
-        why = "This run has no threshold at the chosen rate, so no row of a subject is called anything."
-        nobody = "At the chosen rate no row may be called a training row: too many others share the highest score."
-        ui.section("Subjects", why if threshold is None else nobody)
+    if threshold is None:
+        ui.section("Subjects", "No threshold at the chosen rate, so no row of a subject is called anything.")
         return
     found = findings.Subjects(**_found(run.version("membership_scores"), str(run.path), attack, threshold))
     ui.section("Subjects", findings.subjects_finding(found, attack, target_fpr))

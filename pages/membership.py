@@ -52,7 +52,7 @@ def main() -> None:
     ui.run_warnings(run)
     st.html(token_figures.style())
     if run.has("verdicts"):
-        _verdict(ui.read(run, "verdicts"))
+        _verdict(ui.read(run, "verdicts"), metrics)
     choice = _choose(run, metrics)
     notes = None
     if metrics is not None and len(metrics):
@@ -88,7 +88,7 @@ def _other(run: Run | None) -> None:
     ui.other_question(run, "an audit of remembered rows", starts)
 
 
-def _verdict(verdicts: pd.DataFrame) -> None:
+def _verdict(verdicts: pd.DataFrame, metrics: pd.DataFrame | None) -> None:
     """The run's verdict over all declared attacks, in words beside its pill."""
     if verdicts.empty:
         return
@@ -97,7 +97,7 @@ def _verdict(verdicts: pd.DataFrame) -> None:
     name = str(line["verdict"]) if len(combined) or len(verdicts) == 1 else findings.overall(verdicts)
     ui.html(
         f'<p class="ac-quiet" style="margin-top:.75rem">{ui.pill_html(name)} &ensp;'
-        f"{words.sentence_html(findings.excess_sentence(line, name))}</p>"
+        f"{words.sentence_html(findings.excess_sentence(line, name, findings.tie_reasons(metrics)))}</p>"
     )
 
 
@@ -162,6 +162,8 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
 
 
 def _roc_title(best: pd.Series | None, choice: Choice) -> str:
+    if best is not None and findings.tie_reason(best) and not words.known(best["value"]):
+        return f"Tied scores leave no threshold at {words.percent(choice.target_fpr, 1)} false accusations"
     if best is None or not words.known(best["value"]):
         return f"{words.percent(choice.target_fpr, 1)} false accusations cannot be shown with so few other rows"
     name = findings.attack_name(best["attack"])

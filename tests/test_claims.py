@@ -50,6 +50,16 @@ def test_membership_claim_names_attacks_rows_and_what_was_not_audited(tmp_path):
         assert part in text["not_audited"]
 
 
+def test_an_attack_without_a_threshold_says_which_ties_left_it_none(tmp_path):
+    run = membership_run(tmp_path / "m", rows=300)
+    verdicts = run.read("verdicts")
+    verdicts["defence"] = None
+    verdicts.loc[verdicts["attacker"] == "loss", ["value", "low", "high"]] = float("nan")
+    text = claim(run.manifest, verdicts, {"loss": "tied scores: so many"})["audited"]
+    assert "loss not measurable, not resolved (tied scores: so many)" in text
+    assert text.count("tied scores") == 1
+
+
 def test_the_base_of_an_adapter_is_named_as_the_reference(tmp_path):
     run = membership_run(tmp_path / "m", rows=300)
     spec = run.manifest["spec"]

@@ -73,6 +73,38 @@ def test_an_unresolved_rate_moves_to_the_finest_that_is_and_says_so():
     assert plain(findings.unresolved_notes(frame)[0]).endswith("with 200 non-members: 718 are needed.")
 
 
+def test_ties_that_leave_no_threshold_are_named_and_never_a_lack_of_rows():
+    tied = {"value": np.nan, "low": np.nan, "high": np.nan, "threshold": np.nan, "realised_fpr": 0.0}
+    frame = metrics({"wbc": 0.0})
+    frame.loc[frame["metric"] == "tpr", list(tied)] = list(tied.values())
+    coarse = metrics({"wbc": 0.0}, target=0.05)
+    coarse.loc[coarse["metric"] == "tpr", list(tied)] = list(tied.values())
+    both = pd.concat([frame, coarse], ignore_index=True)
+    (note,) = findings.unresolved_notes(both)
+    assert plain(note) == (
+        "WBC has no threshold at 1 % and 5 %: tied scores: more than 5 % of the non-members share the highest score, "
+        "so no threshold accuses fewer. It is neither cleared nor found to leak there."
+    )
+    assert findings.finest_fpr(both) is None
+    assert plain(findings.membership_finding(both)).startswith("Tied scores leave no threshold at any")
+    loose = pd.concat([frame, metrics({"wbc": 0.4}, target=0.05)])
+    assert plain(findings.membership_finding(loose)).startswith(
+        "Tied scores leave no threshold that falsely accuses 1 row in 100. At one that falsely accuses 5 rows in 100, "
+    )
+    assert findings.threshold_at(both, "wbc", 0.01) is None
+    why = "tied scores: more than 1 % of the non-members share the highest score, so no threshold accuses fewer"
+    assert findings.tie_reasons(frame) == {"wbc": why}
+    assert findings.tie_reasons(metrics({"ez": 0.5})) == {}
+    line = {"value": np.nan, "low": np.nan, "high": np.nan, "budget": 0.025, "n_subjects": 1145}
+    told = plain(findings.excess_sentence(line, "not resolved", {"wbc": why}))
+    assert "could not be measured" in told
+    assert f"Not judged, WBC: {why}." in told
+    line |= {"value": 0.002, "low": -0.006, "high": 0.02}
+    told = plain(findings.excess_sentence(line, "not resolved", {"wbc": why}))
+    assert "within it, but not every declared attack is" in told
+    assert "reaches across" not in told
+
+
 def test_when_no_rate_is_resolved_the_auc_speaks():
     text = plain(findings.membership_finding(metrics({"ez": 0.5}, n=20, resolvable=False)))
     assert "EZ ranks the training row first in 90 of 100 pairs" in text
@@ -162,7 +194,6 @@ def test_a_row_in_words(changes, threshold, words):
     ("threshold", "forced", "called", "beyond", "words"),
     [
         (None, 98, 0, True, "EZ scores of training rows and of other rows"),
-        (findings.NOBODY, 98, 0, True, "EZ scores: at this rate no row is called a training row"),
         (1.87, 0, 0, False, "EZ scores: every row right of the line is called a training row"),
         (1.87, 98, 98, False, "right of the line is called a training row, and so are all 98 rows without a ratio"),
         (1.87, 1, 1, False, "right of the line is called a training row, and so is the 1 row without a ratio"),
@@ -225,15 +256,11 @@ def test_the_roc_is_captioned_by_attacks_that_hold_evidence():
     assert "2 rows without evidence left out" in text
 
 
-def test_a_rate_at_which_nobody_may_be_called_a_member_judges_rows_all_the_same():
+def test_a_rate_at_which_ties_leave_no_threshold_judges_no_row():
     point = {"attack": "ez", "metric": "tpr", "target_fpr": 0.01, "value": 0.0, "threshold": np.nan}
-    threshold = findings.threshold_at(pd.DataFrame([point]), "ez", 0.01)
-    assert threshold == findings.NOBODY
+    assert findings.threshold_at(pd.DataFrame([point]), "ez", 0.01) is None
     row = {"status": "no_errors", "member": True, "rank_score": 1e300, "score": np.nan, "n_scored": 5}
-    told = plain(findings.row_sentence(row, threshold, "ez"))
-    assert told.startswith("Not called a training row, wrongly: it was trained on.")
-    assert "nobody is" in told
-    assert findings.called(np.nan, threshold) is None
+    assert plain(findings.row_sentence(row, None, "ez")).startswith("Not judged: this run has no threshold")
     assert findings.threshold_at(pd.DataFrame([{**point, "value": np.nan}]), "ez", 0.01) is None
     assert findings.threshold_at(pd.DataFrame([{**point, "threshold": 2.5}]), "ez", 0.01) == 2.5
 

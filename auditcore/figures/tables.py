@@ -6,7 +6,7 @@ import pandas as pd
 
 from auditcore.figures import stack
 from auditcore.figures.membership import colours
-from auditcore.findings import attack_name, points
+from auditcore.findings import attack_name, points, tie_reason
 from auditcore.verdict import SYMBOLS, point_rule
 from auditcore.words import (
     NONE,
@@ -68,6 +68,8 @@ def _line(
         found = f'<small class="at-why">{escape(said[name])}</small>'
     elif not row["n_member"] and not row["n_nonmember"] and row["n_no_evidence"]:
         found = '<small class="at-why">no row of known membership holds evidence</small>'
+    elif why := tie_reason(row):
+        found = f'<small class="at-why">{escape(why)}</small>'
     else:
         more = f" ({count(needed)} needed)" if needed is not None else ""
         found = f'<small class="at-why">not resolved by {count(row["n_nonmember"])} non-members{more}</small>'

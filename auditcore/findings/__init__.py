@@ -31,11 +31,11 @@ from auditcore.findings.membership import (
     roc_sentence,
     scores_sentence,
     strongest_attack,
+    tie_reasons,
     unresolved_notes,
 )
 from auditcore.findings.rows import (
     FORCED,
-    NOBODY,
     called,
     row_sentence,
     score_words,
@@ -63,13 +63,13 @@ from auditcore.findings.vectors import (
     together,
     vectors_finding,
 )
+from auditcore.membership.ties import reason as tie_reason
 from auditcore.verdict import MEANINGS, combine
 
 __all__ = [
     "FORCED",
     "HEADLINE_FPR",
     "MEANINGS",
-    "NOBODY",
     "POINT_RULE",
     "TEST_SPLITS",
     "Subjects",
@@ -122,6 +122,8 @@ __all__ = [
     "subjects",
     "subjects_finding",
     "threshold_at",
+    "tie_reason",
+    "tie_reasons",
     "together",
     "tokens_under_both",
     "unresolved_notes",

@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 
 from auditcore.findings.common import HEADLINE_FPR, alarms, attack_name, share, short
-from auditcore.verdict import MEANINGS
+from auditcore.membership import ties
+from auditcore.verdict import MEANINGS, NOT_RESOLVED, WITHIN, interval_verdict
 from auditcore.words import Strong, count, counted, interval, known, listed, number, percent_interval, signed
 
 
@@ -49,10 +50,10 @@ def membership_finding(metrics: pd.DataFrame | None, target_fpr: float = HEADLIN
         return _auc_finding(metrics, others)
     start = f"At a threshold that falsely accuses {alarms(fpr)}, "
     if fpr > target_fpr + 1e-12:
-        start = (
-            f"{counted(others, 'non-member')} cannot show a false-accusation rate of {alarms(target_fpr)}. "
-            f"At one that falsely accuses {alarms(fpr)}, "
-        )
+        missing = f"{counted(others, 'non-member')} cannot show a false-accusation rate of {alarms(target_fpr)}"
+        if _enough(points(metrics, target_fpr)):
+            missing = f"Tied scores leave no threshold that falsely accuses {alarms(target_fpr)}"
+        start = f"{missing}. At one that falsely accuses {alarms(fpr)}, "
     ranked = points(metrics, fpr).dropna(subset=["value"])
     best = ranked.iloc[0]
     name = attack_name(best["attack"])
@@ -70,11 +71,18 @@ def membership_finding(metrics: pd.DataFrame | None, target_fpr: float = HEADLIN
 def _auc_finding(metrics: pd.DataFrame, others: int) -> list[str]:
     auc = metrics[(metrics["metric"] == "auc") & metrics["value"].notna()].sort_values("value", ascending=False)
     start = f"{counted(others, 'non-member')} resolve no false-accusation rate asked for. "
+    if _enough(metrics[metrics["metric"] == "tpr"]):
+        start = "Tied scores leave no threshold at any false-accusation rate that so many rows resolve. "
     if auc.empty:
         return [start.strip()]
     best = auc.iloc[0]
     told = Strong(f"{attack_name(best['attack'])} ranks the training row first in {share(best['value'])} pairs")
     return [start, "Over all thresholds, ", told, " of one training row and one other row (guessing: 50)."]
+
+
+def _enough(rates: pd.DataFrame) -> bool:
+    """Whether the rows would resolve one of these rates: what has no value there has tied scores."""
+    return bool(rates["resolvable"].eq(True).any())
 
 
 def _above(low: object, floor: object, value: object) -> bool:
@@ -84,16 +92,25 @@ def _above(low: object, floor: object, value: object) -> bool:
     return known(value) and float(value) > 2 * float(floor)  # type: ignore[arg-type]
 
 
-def excess_sentence(line: Any, verdict: str) -> list[str]:
-    """The membership verdict in words. line: the row of `verdicts` for all attacks; verdict: its word."""
+def excess_sentence(line: Any, verdict: str, tied: Mapping[str, str] | None = None) -> list[str]:
+    """The membership verdict in words. line: the row of `verdicts` for all attacks; verdict: its word.
+
+    tied: attack -> why its tied scores give no verdict (`tie_reasons`).
+    """
     budget = f"a budget of {line['budget']:g}"
     n = f" {counted(int(line['n_subjects']), 'subject')}." if known(line["n_subjects"]) else ""
+    why = [f"{attack_name(attack)}: {reason}" for attack, reason in (tied or {}).items()]
+    apart = f" Not judged, {'; '.join(why)}." if why else ""
     if not known(line["value"]):
-        return [f"Found minus falsely accused at 1 % could not be measured, so it is not held against {budget}.{n}"]
+        return [
+            f"Found minus falsely accused at 1 % could not be measured, so it is not held against {budget}.{apart}{n}"
+        ]
     spread = f"90 % interval {interval(line['low'], line['high'])}" if known(line["low"]) else "no interval"
     meaning = MEANINGS.get(verdict, "no verdict")
+    if verdict == NOT_RESOLVED and interval_verdict(line["low"], line["high"], line["budget"]) == WITHIN:
+        meaning = "within it, but not every declared attack is"
     return [f"Found minus falsely accused at 1 %: {signed(line['value'])}, {spread}, {budget}: {meaning}. "
-            f"Over all declared attacks.{n}"]  # fmt: skip
+            f"Over all declared attacks.{apart}{n}"]  # fmt: skip
 
 
 def no_difference(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -101,11 +118,33 @@ def no_difference(manifest: Mapping[str, Any]) -> dict[str, str]:
     return dict.fromkeys(manifest.get("no_difference") or [], "no difference between target and reference")
 
 
+def tie_reasons(metrics: pd.DataFrame | None) -> dict[str, str]:
+    """Attack -> why tied scores leave it without a verdict at the rate that judges. metrics: `attack_metrics`."""
+    return {} if metrics is None or metrics.empty else ties.reasons(metrics, HEADLINE_FPR)
+
+
+def _tie_notes(metrics: pd.DataFrame) -> list[list[str]]:
+    """One sentence per attack and kind of tie; the reason is that of the largest rate."""
+    found: dict[tuple[str, bool, bool], list[Any]] = {}
+    for row in metrics.to_dict("records"):
+        if ties.reason(row):
+            kind = (str(row["attack"]), known(row["value"]), float(row["realised_fpr"]) > 0)
+            found.setdefault(kind, []).append(row)
+    notes = []
+    for (attack, *_), rows in found.items():
+        rows = sorted(rows, key=lambda row: row["target_fpr"])
+        rates = listed([ties.percent(row["target_fpr"]) for row in rows])
+        none = Strong(f"{attack_name(attack)} has no threshold at {rates}")
+        notes.append([none, f": {ties.reason(rows[-1])}. It is neither cleared nor found to leak there."])
+    return notes
+
+
 def unresolved_notes(metrics: pd.DataFrame) -> list[list[str]]:
-    """One sentence per target FPR that so few non-members cannot resolve, with how many are needed."""
+    """What has no value at a target FPR: rates that so few non-members cannot resolve, with how many are needed; then
+    attacks whose tied scores leave no threshold."""
     from auditcore.membership.thresholds import needed_nonmembers  # here: scipy is slow to import
 
-    rows = metrics[(metrics["metric"] == "tpr") & metrics["value"].isna()]
+    rows = metrics[(metrics["metric"] == "tpr") & metrics["value"].isna() & ~metrics["resolvable"].eq(True)]
     notes: list[list[str]] = []
     for fpr, some in rows.groupby("target_fpr"):
         others = int(some["n_nonmember"].max())
@@ -113,7 +152,7 @@ def unresolved_notes(metrics: pd.DataFrame) -> list[list[str]]:
             needed = Strong(f"{needed_nonmembers(float(fpr)):,} are needed")  # type: ignore[arg-type]
             rate = f"A false-accusation rate of {alarms(float(fpr))} cannot be shown "  # type: ignore[arg-type]
             notes.append([rate, f"with {counted(others, 'non-member')}: ", needed, "."])
-    return notes
+    return notes + _tie_notes(metrics)
 
 
 def blind_sentence(blind: pd.DataFrame) -> list[str]:

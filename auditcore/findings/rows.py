@@ -1,6 +1,5 @@
 """What an attack says about one row. In: a line of `membership_scores`, a threshold. Out: sentences."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -30,25 +29,19 @@ SHORT_WORDS = {
     "no_evidence": "no evidence",
 }
 
-NOBODY = math.inf  # the threshold where not even the highest scores may be called training rows
-
 
 def threshold_at(metrics: pd.DataFrame, attack: str, target_fpr: float) -> float | None:
-    """From which rank score on an attack calls rows members; `NOBODY`, or None where the rate is not resolved.
+    """From which rank score on an attack calls rows members; None where too few rows or tied scores leave none.
 
     metrics: table `attack_metrics`.
     """
     at = points(metrics, target_fpr)
-    at = at[(at["attack"] == attack) & at["value"].notna()]
-    if at.empty:
-        return None
-    return float(at["threshold"].iloc[0]) if known(at["threshold"].iloc[0]) else NOBODY
+    at = at[(at["attack"] == attack) & at["value"].notna() & at["threshold"].notna()]
+    return None if at.empty else float(at["threshold"].iloc[0])
 
 
 def called(rank_score: object, threshold: object) -> bool | None:
     """Whether a row is called a member at a threshold; None where either is missing (no evidence, not resolved)."""
-    if threshold == NOBODY:
-        return False if known(rank_score) else None
     return float(rank_score) >= float(threshold) if known(rank_score) and known(threshold) else None
 
 
@@ -67,10 +60,10 @@ def scores_title(attack: str, threshold: object, forced: int, forced_called: int
     forced: rows drawn without a ratio; forced_called: those of them that are called; beyond: no row with a score is.
     """
     start = f"{attack_name(attack)} scores"
-    if threshold != NOBODY and not known(threshold):
+    if not known(threshold):
         return f"{start} of training rows and of other rows"
     apart = counted(forced, "row") + " without a ratio"
-    if threshold == NOBODY or (beyond and not forced_called):
+    if beyond and not forced_called:
         return f"{start}: at this rate no row is called a training row"
     if beyond:
         return f"{start}: only {count(forced_called)} of the {apart} are called training rows"
@@ -97,8 +90,6 @@ def row_sentence(row: Any, threshold: object, attack: str) -> list[str]:
         known_truth = f"; {truth}" if truth else "; its membership is unknown"
         return [Strong("Not judged"), f": this run has no threshold at the chosen rate{known_truth}.{why}"]
     told = Strong("Called a training row" if says else "Not called a training row")
-    if threshold == NOBODY:
-        why += " At the chosen rate nobody is: as many others share the highest score."
     if not truth:
         return [told, f"; whether it is one is unknown.{why}"]
     right = says == member

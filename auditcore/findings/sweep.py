@@ -31,7 +31,7 @@ def matched_finding(matched: pd.DataFrame, attack: str, target_fpr: float | None
     else:
         rows, by_rate = rows[(rows["target_fpr"] - target_fpr).abs().lt(1e-12)], True
     if rows.empty or not known(rows["difference"].iloc[0]):
-        return [f"{attack_name(attack)} cannot be compared between the two methods on so few rows."]
+        return [f"{attack_name(attack)} cannot be compared between the two methods there: few rows, or tied scores."]
     row = records(rows)[0]
     losses = f"{number(row['loss_a'], 3)} and {number(row['loss_b'], 3)} nats per token"
     if row["matched"]:

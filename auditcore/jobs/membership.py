@@ -231,7 +231,7 @@ def _blind(context: Context, rows: Rows, member: pd.Series) -> None:
 
 def _operating_points(context: Context, rows: Rows) -> None:
     from auditcore.claims import claim
-    from auditcore.membership.roc import attack_metrics, membership_verdicts
+    from auditcore.membership.roc import VERDICT_FPR, attack_metrics, membership_verdicts, reasons
 
     spec, run = context.spec, context.run
     assert isinstance(spec, MembershipSpec)
@@ -250,4 +250,4 @@ def _operating_points(context: Context, rows: Rows) -> None:
     run.write("attack_metrics", metrics)
     run.write("roc", roc)
     run.write("verdicts", verdicts)
-    context.record(claim=claim(run.manifest, verdicts))
+    context.record(claim=claim(run.manifest, verdicts, reasons(metrics, VERDICT_FPR)))

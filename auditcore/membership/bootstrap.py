@@ -20,6 +20,7 @@ from auditcore.membership.thresholds import (
     exact_interval,
     exact_roc,
     operating_point,
+    tied_out,
 )
 
 CHUNK = 400_000  # draws held in memory at once; small enough to stay in the cache
@@ -167,7 +168,8 @@ def paired_difference(
     All arrays are [n] in one order; rows without evidence in either are left out of both. Returns one row per metric:
     metric (auc | tpr), target_fpr, value_a, value_b, difference, low, high, p_value, n_member, n_nonmember. p_value:
     two-sided, by the same resamples, at least 2 / (n_boot + 1). low, high and p_value are null where an interval makes
-    no sense (fewer than 5 subjects of a class, or non-members x target FPR < 5). Where no resample moves a difference
+    no sense (fewer than 5 subjects of a class, or non-members x target FPR < 5). A TPR that tied scores leave without a
+    threshold is null (`ties.kept_from`), and so is its difference. Where no resample moves a difference
     of TPRs, two rankings that differ have agreed on every member so far: the interval is then Clopper-Pearson's of
     seeing none of so many member subjects disagree, to either side.
     """
@@ -187,8 +189,9 @@ def paired_difference(
     unseen = 0.0 if alike else exact_interval(0.0, count_subjects(label, subjects)[0], 0.025)[1]
     rows = [("auc", np.nan, *(auc(label, rank) for rank in ranks), a.auc - b.auc, spread)]
     for j, f in enumerate(target_fprs):
-        values = [operating_point(roc, f).tpr for roc in rocs]
-        shown = spread and n_nonmember * f >= MIN_FALSE_POSITIVES
+        found = [(operating_point(roc, f).tpr, tied_out(roc, f, n_nonmember)) for roc in rocs]
+        values = [np.nan if tpr == 0 and tied else tpr for tpr, tied in found]
+        shown = spread and n_nonmember * f >= MIN_FALSE_POSITIVES and not np.isnan(values).any()
         rows.append(("tpr", f, *values, a.tpr[:, j] - b.tpr[:, j], shown))
     return pd.DataFrame(
         [

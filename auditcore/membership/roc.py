@@ -31,9 +31,11 @@ from auditcore.membership.thresholds import (
     needed_nonmembers,
     operating_point,
     resolvable,
+    tied_out,
     why_unresolved,
 )
-from auditcore.verdict import combine, holm, interval_verdict
+from auditcore.membership.ties import reasons
+from auditcore.verdict import NOT_RESOLVED, WITHIN, combine, holm, interval_verdict
 
 __all__ = [
     "attack_metrics",
@@ -42,6 +44,7 @@ __all__ = [
     "membership_verdicts",
     "needed_nonmembers",
     "paired_difference",
+    "reasons",
     "why_unresolved",
 ]
 
@@ -91,11 +94,12 @@ def attack_metrics(
     of `scores` changes nothing.
 
     AUC: value with 95 % bootstrap interval; target_fpr, realised_fpr, threshold and resolvable null. TPR: the exact
-    step; `threshold` is the lowest rank_score still called a member, null when not even the first tied block may be.
-    Where too few non-members resolve the target FPR, value, interval and threshold are null and `realised_fpr` stays
-    (`why_unresolved` gives the words). The interval of a TPR is never narrower than Clopper-Pearson's over member
-    subjects, since resampling cannot spread a share of 0 or 1. `roc` holds every vertex; the threshold of its first
-    one (nothing called a member) is null. Raises DatasetError for an example scored twice by one attack.
+    step; `threshold` is the lowest rank_score still called a member. Where too few non-members resolve the target FPR
+    (`resolvable` False), or tied scores leave no threshold there (`resolvable` stays True, module `ties`), value,
+    interval and threshold are null and `realised_fpr` stays (`why_unresolved` gives the words). The interval of a TPR
+    is never narrower than Clopper-Pearson's over member subjects, since resampling cannot spread a share of 0 or 1.
+    `roc` holds every vertex; the threshold of its first one (nothing called a member) is null. Raises DatasetError for
+    an example scored twice by one attack.
     """
     metrics: list[dict[str, Any]] = []
     curves = []
@@ -125,7 +129,8 @@ def _metric_rows(
         point = operating_point(roc, f)
         row = {**base, "metric": "tpr", "target_fpr": f, "realised_fpr": point.fpr}
         row["resolvable"] = draws is not None and resolvable(one.n_nonmember, f)
-        if row["resolvable"]:
+        # Nothing found below a tie is no result; what stands above every non-member is.
+        if row["resolvable"] and not (point.tpr == 0 and tied_out(roc, f, one.n_nonmember)):
             row["value"] = point.tpr
             row["threshold"] = point.threshold if np.isfinite(point.threshold) else np.nan
             if draws is not None and one.n_nonmember * f >= MIN_FALSE_POSITIVES:
@@ -149,10 +154,12 @@ def membership_verdicts(
     """Judge each attack, and all of them together (attacker "all"): rows of table `verdicts`, kind "membership".
 
     value: excess = TPR - realised FPR at a target FPR of 1 %; low and high: its 90 % interval (bootstrap, never
-    narrower than Clopper-Pearson's over member subjects). Too few non-members to resolve 1 %: value null, verdict
-    `not resolved`. The row "all" is `auditcore.verdict.combine` after Holm's correction over the attacks; its value and
-    interval are those of the attack with the largest excess, n_subjects the largest number. metrics: the run's
-    `attack_metrics`; where it is given, an attack it does not resolve at 1 % is not judged here either.
+    narrower than Clopper-Pearson's over member subjects). Too few non-members to resolve 1 %, or nothing found because
+    tied scores leave no threshold there: value null, verdict `not resolved`. Members that stand above every non-member
+    are a result where ties bar all below them, but never `within budget`: no threshold that accuses anybody was tried.
+    The row "all" is `auditcore.verdict.combine` after Holm's correction over the attacks; its value and interval are
+    those of the attack with the largest excess, n_subjects the largest number. metrics: the run's `attack_metrics`;
+    where it is given, an attack it does not resolve at 1 % is not judged here either.
     """
     attacks = list(_attacks(scores, groups))
     draws = _draws(attacks, (VERDICT_FPR,), n_boot, seed)
@@ -188,8 +195,10 @@ def _judge(one: _Evidence, draws: Draws | None, budget: float, resolved: bool) -
     row.update(kind="membership", attacker=one.attack, budget=budget, value=np.nan, low=np.nan, high=np.nan)
     row.update(n_subjects=n_subjects)
     p = np.nan
-    if resolved and draws is not None:
-        point = operating_point(exact_roc(one.member, one.rank), VERDICT_FPR)
+    roc = exact_roc(one.member, one.rank)
+    point = operating_point(roc, VERDICT_FPR)
+    tied = resolved and tied_out(roc, VERDICT_FPR, one.n_nonmember)
+    if resolved and draws is not None and not (tied and point.tpr == 0):
         excess = draws.tpr[:, 0] - draws.fpr[:, 0]
         n = count_subjects(one.member, one.subjects)[0]
         exact = exact_interval(point.tpr, n, 0.05)
@@ -200,6 +209,8 @@ def _judge(one: _Evidence, draws: Draws | None, budget: float, resolved: bool) -
         hits = point.tpr * n
         p = max(p, float(beta.cdf(min(budget + point.fpr, 1.0), hits, n - hits + 1)) if hits > 0 else 1.0)
     row["verdict"] = interval_verdict(row["low"], row["high"], budget)
+    if tied and row["verdict"] == WITHIN:
+        row["verdict"] = NOT_RESOLVED
     return row, p
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.special import bdtr, betaincinv  # scipy.stats would cost a page a second to import
 
 from auditcore.errors import SpecError
+from auditcore.membership.ties import kept_from, percent, reason
 
 MIN_FALSE_POSITIVES = 5  # non-members x target FPR below this: no interval for the TPR
 
@@ -92,6 +93,13 @@ def operating_point(roc: Roc, target_fpr: float) -> Point:
     return Point(float(roc.tpr[i]), float(roc.fpr[i]), float(roc.threshold[i]))
 
 
+def tied_out(roc: Roc, target_fpr: float, n_nonmember: int) -> bool:
+    """Whether tied scores keep the exact step from the target rate (`ties.kept_from`)."""
+    at = int(np.searchsorted(roc.fpr, target_fpr, side="right")) - 1
+    allowed = int(allowed_false_positives(n_nonmember, target_fpr))
+    return kept_from(roc.fpr, roc.tpr, at, allowed, n_nonmember)
+
+
 def allowed_false_positives(n_nonmember: Any, target_fpr: float) -> np.ndarray:
     """Return the largest k with k / n_nonmember <= target_fpr, without the rounding of floor(n * f): int64."""
     n = np.asarray(n_nonmember, dtype=np.int64)
@@ -152,14 +160,9 @@ def exact_interval(share: float, n: int, each_side: float) -> tuple[float, float
     return low, high
 
 
-def percent(rate: float) -> str:
-    """Write a rate the way a reader does: 0.001 -> "0.1 %"."""
-    return f"{100 * rate:.6g} %"
-
-
 def why_unresolved(metric: Mapping[str, Any] | pd.Series) -> str:
-    """Say in words why a row of `attack_metrics` has no value; "" when it has one."""
-    if not pd.isna(metric["value"]):
+    """Say in words why a row of `attack_metrics` has no value, or no threshold; "" when it has both."""
+    if not pd.isna(metric["value"]) and (metric["metric"] == "auc" or not pd.isna(metric["threshold"])):
         return ""
     members, others = int(metric["n_member"]), int(metric["n_nonmember"])
     if not members and not others:
@@ -168,6 +171,8 @@ def why_unresolved(metric: Mapping[str, Any] | pd.Series) -> str:
         return "no non-members with evidence: neither a false-positive rate nor an AUC exists"
     if not members:
         return "no members with evidence: neither a true-positive rate nor an AUC exists"
+    if tie := reason(metric):
+        return tie
     f = float(metric["target_fpr"])
     return (
         f"a false-positive rate of {percent(f)} is not resolved by {others:,} non-members: "
@@ -186,8 +191,8 @@ def classify(score_row: Mapping[str, Any] | pd.Series, metrics: pd.DataFrame, at
     points = metrics[(metrics["attack"] == attack) & (metrics["metric"] == "tpr")]
     if points.empty:
         raise SpecError(f"attack '{attack}' is not part of this run: it has {', '.join(metrics['attack'].unique())}.")
-    offered = [f"{f:g} ({percent(f)})" for f in points.loc[points["resolvable"].eq(True), "target_fpr"]]
-    choose = f"choose --fpr {' or '.join(offered)}" if offered else "this run resolves no false-positive rate"
+    offered = [f"{f:g} ({percent(f)})" for f in points.loc[points["threshold"].notna(), "target_fpr"]]
+    choose = f"choose --fpr {' or '.join(offered)}" if offered else "this attack has no threshold at any rate here"
     point = points[np.isclose(points["target_fpr"].astype(float), target_fpr, rtol=1e-9, atol=0)]
     if point.empty:
         meant = f"{target_fpr / 100:g} for {percent(target_fpr / 100)}"
@@ -197,13 +202,10 @@ def classify(score_row: Mapping[str, Any] | pd.Series, metrics: pd.DataFrame, at
             f"{hint} {choose[:1].upper()}{choose[1:]}."
         )
     first = point.iloc[0]
-    if pd.isna(first["value"]):
+    if pd.isna(first["threshold"]):
         raise SpecError(f"attack '{attack}': {why_unresolved(first)}; {choose}.")
     rank = score_row["rank_score"]
     # One error position, or none that moved, is no ground to clear a text on, whatever its place in a ranking.
     if score_row["status"] in ("no_evidence", "insufficient") or pd.isna(rank) or not np.isfinite(rank):
         return "no evidence"
-    # A null threshold: calling even the first tied block members would cost more false positives than allowed.
-    if pd.isna(first["threshold"]):
-        return "not a member"
     return "member" if rank >= first["threshold"] else "not a member"

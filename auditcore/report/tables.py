@@ -49,10 +49,11 @@ def attacks(metrics: pd.DataFrame, said: Mapping[str, str] | None = None) -> str
         for rate in rates:
             at = lines[(lines["metric"] == "tpr") & (lines["target_fpr"] == rate)].to_dict("records")
             found = at and words.known(at[0]["value"])
+            why = "tied scores" if at and findings.tie_reason(at[0]) else "not measured"
             cells.append(
                 _with_interval(words.percent(at[0]["value"]), at[0], words.percent_interval)
                 if found
-                else (said or {}).get(str(attack), "not measured")
+                else (said or {}).get(str(attack), why)
             )
         rows.append(_row([findings.attack_name(str(attack))], cells))
     notes = " ".join(words.plain(n) for n in findings.unresolved_notes(metrics))

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from auditcore.membership.roc import exact_roc, membership_verdicts
+from auditcore.membership.roc import attack_metrics, exact_roc, membership_verdicts, reasons
 from auditcore.membership.thresholds import (
     operating_point,
 )
@@ -48,6 +48,53 @@ def test_few_members_cannot_show_that_nothing_leaks():
         verdict = membership_verdicts(table(member, loss=rank), None, None, 0.025, 200, 0)
         assert verdict.verdict[0] == expected
         assert verdict.value[0] == -0.01
+
+
+def test_ties_that_leave_no_threshold_never_clear_an_attack():
+    member, noise = normal(400, 800)
+    others = np.flatnonzero(~member)
+    top = np.where(member, noise, -10.0 - np.arange(1200))
+    tied = np.where(member, np.where(noise > 0, 1.0, noise), noise - 9.0)
+    tied[others[:40]] = 1.0  # 40 of 800 share the highest score with half of the members: 8 may be accused
+    alone = tied.copy()
+    alone[np.flatnonzero(member)[0]] = 2.0  # one member above them
+    above = tied.copy()
+    above[others[50:53]] = 3.0  # three others above them: a threshold exists, and finds nobody
+    free = tied.copy()
+    free[others[8:40]] = -9.0  # 8 share the highest score: they may be accused
+    step = above.copy()
+    step[np.flatnonzero(member)[0]] = 3.0  # three others and one member: a step at 3 of 800 that finds something
+    scores = table(member, tied=tied, alone=alone, above=above, free=free, step=step)
+    metrics, _ = attack_metrics(scores, None, (0.01,), 100, 0)
+    verdicts = membership_verdicts(scores, metrics, None, 0.025, 400, 0).set_index("attacker")
+    assert verdicts.verdict[["tied", "alone", "above"]].eq("not resolved").all()
+    assert verdicts.loc[["tied", "above"], ["value", "low", "high"]].isna().all().all()
+    assert verdicts.value["alone"] == 1 / 400
+    assert verdicts.value["free"] > 0.4
+    assert verdicts.value["step"] == 1 / 400 - 3 / 800
+    assert verdicts.verdict["step"] == "within budget"
+    points = metrics[metrics.metric == "tpr"].set_index("attack")
+    assert points.resolvable.all()
+    assert points.loc[["tied", "above"], ["value", "low", "high", "threshold"]].isna().all().all()
+    assert points.threshold["alone"] == 2.0
+    why = reasons(metrics, 0.01)
+    assert list(why) == ["tied", "alone", "above"]
+    assert why["tied"].endswith("share the highest score, so no threshold accuses fewer")
+    assert why["alone"].endswith("share their highest score, so no threshold accuses some and fewer")
+    assert why["above"].startswith("tied scores: the next threshold accuses more than 1 % of the non-members at once")
+    # An audit of such attacks alone is not within budget; one that is over stays over beside them.
+    only = membership_verdicts(table(member, tied=tied, alone=alone), None, None, 0.025, 200, 0)
+    assert list(only.verdict) == ["not resolved"] * 3
+    both = membership_verdicts(table(member, tied=tied, loss=top), None, None, 0.025, 200, 0)
+    assert list(both.verdict) == ["not resolved", "over budget", "over budget"]
+
+
+def test_a_tie_far_below_the_threshold_changes_nothing():
+    member, rank = normal(400, 800)
+    clumped = np.where(rank < 1.0, -5.0, rank)
+    assert reasons(attack_metrics(table(member, loss=clumped), None, (0.01,), 50, 0)[0], 0.01) == {}
+    a, b = (membership_verdicts(table(member, loss=r), None, None, 0.025, 200, 0) for r in (rank, clumped))
+    pd.testing.assert_frame_equal(a, b)
 
 
 def test_verdicts_of_no_scores():

@@ -103,12 +103,14 @@ def test_all_tied():
     metrics, roc = attack_metrics(scores, None, (0.01,), 100, 0)
     auc, tpr = row(metrics, metric="auc"), row(metrics, metric="tpr")
     assert (auc.value, auc.low, auc.high) == (0.5, 0.5, 0.5)
-    assert (tpr.value, tpr.realised_fpr) == (0.0, 0.0)
-    assert tpr.resolvable
-    assert pd.isna(tpr.threshold)
+    assert tpr[["value", "low", "high", "threshold"]].isna().all()
+    assert (tpr.realised_fpr, tpr.resolvable) == (0.0, True)
     assert len(roc) == 2
-    assert classify({"rank_score": 0.0, "status": "ok"}, metrics, "loss", 0.01) == "not a member"
-    assert membership_verdicts(scores, metrics, None, 0.025, 100, 0).verdict[0] == "within budget"
+    why = "tied scores: more than 1 % of the non-members share the highest score, so no threshold accuses fewer"
+    assert why_unresolved(tpr) == why
+    with pytest.raises(SpecError, match=f"attack 'loss': {why}; this attack has no threshold at any rate here"):
+        classify({"rank_score": 0.0, "status": "ok"}, metrics, "loss", 0.01)
+    assert list(membership_verdicts(scores, metrics, None, 0.025, 100, 0).verdict) == ["not resolved"] * 2
 
 
 def test_unknown_and_no_evidence_rows_are_counted_and_left_out():
