@@ -51,14 +51,23 @@ def outputs_finding(rows: pd.DataFrame, attribute: str) -> list[str]:
     for what in (SOURCES["prompt"], SOURCES["reference"], SOURCES["generated"]):
         mine = rows[(rows["kind"] == "text") & (rows["what"] == what)]
         if len(mine):
-            told.append((what, mine["accuracy"].max()))
+            told.append((what, mine.iloc[int(mine["accuracy"].to_numpy().argmax())]))
     vectors = rows[rows["kind"] == "vector"].sort_values("accuracy", ascending=False, kind="stable")
     if len(vectors):
-        told.append((str(vectors["what"].iloc[0]), vectors["accuracy"].iloc[0]))
-    for place, (what, accuracy) in enumerate(told):
-        amount = f"{share(accuracy)} subjects" if place == 0 else short(accuracy)
-        parts += [", " if place else "for ", Strong(amount), f" from {what}"]
-    return [*parts, f"; guessing gives {short(rows['chance'].iloc[0])}."]
+        told.append((str(vectors["what"].iloc[0]), vectors.iloc[0]))
+    for place, (what, row) in enumerate(told):
+        amount = f"{share(row['accuracy'])} subjects" if place == 0 else short(row["accuracy"])
+        ends = f" ({percent_interval(row['accuracy_low'], row['accuracy_high'])})"
+        parts += [", " if place else "for ", Strong(amount), f"{ends} from {what}"]
+    parts.append(f"; guessing gives {short(rows['chance'].iloc[0])}, in brackets 95 % intervals.")
+    texts = rows[rows["kind"] == "text"]
+    if len(texts) and len(vectors):
+        few, many = (counted(int(found["n_subjects"].iloc[0]), "subject") for found in (texts, vectors))
+        parts.append(
+            f" Attackers on texts learnt from folds of {few}, those on vectors from all of bal_train, judged on "
+            f"{many}: what texts tell is understated beside vectors."
+        )
+    return parts
 
 
 def writing_sentence(scores: pd.DataFrame) -> list[str]:

@@ -1,5 +1,6 @@
 """The page Defences on fake runs: what works is said first, linear-only protection is seen, no state is blank."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,8 @@ PROMPTED = ("none", "prompt:neutral", "prompt:blind")
 def test_what_the_model_writes_stands_on_one_axis_with_offending_summaries_marked(home: Path, open_page) -> None:
     run = vectors_run(home / "one", rows=300, defences=PROMPTED, summaries=60)
     text = words_of(open_page("defences.py", run=run.id))
-    assert "recorded_race is named correctly for <b>60 of 100 subjects</b> from the prompt" in text
+    assert re.search(r"named correctly for <b>60 of 100 subjects</b> \(\d+\.\d.* to \d+\.\d.*\) from the prompt", text)
+    assert "what texts tell is understated beside vectors" in text
     assert "from what the model writes" in text
     assert "Behind prompt:neutral <b>33.3" in text
     assert "+33.3 points (95 % interval" in text
