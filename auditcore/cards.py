@@ -99,6 +99,7 @@ def checkpoint_cards(run: Run, read: Read = read_table) -> list[Card]:
         return []
     table, split = seen.table[seen.table["step"] == at["step"]], "bal_test" if record is not None else "bal_val"
     rows = findings.strongest(table, seen.declaration.attributes[0], split)
+    rows = rows.sort_values("artifact", key=lambda a: ~a.isin(seen.declaration.artifacts), kind="stable")
     said = {}
     if record is not None and run.has("verdicts"):
         judged = read(run, "verdicts")

@@ -112,6 +112,13 @@ class Frontier:
         """One checkpoint on one artifact, as a row of `points`; None when it was not measured."""
         return self._by_place.get((run_id, step, attribute, artifact))
 
+    def beside(self, at: dict[str, Any] | None, attribute: str) -> list[dict[str, Any]]:
+        """One checkpoint (a row of `at`) on every artifact it was measured on: rows of `points`."""
+        if at is None:
+            return []
+        found = [self.point(at["run_id"], int(at["step"]), attribute, a) for a in self.artifacts()]
+        return [c for c in found if c is not None]
+
     @cached_property
     def _by_place(self) -> dict[tuple[str, int, str, str], dict[str, Any]]:
         rows = [{str(k): v for k, v in row.items()} for row in self.points.to_dict("records")]

@@ -81,6 +81,7 @@ class Rebound:
     high: float
     n_subjects: int
     halves: tuple[tuple[int, int], tuple[int, int]]  # (best step, peak step) as each half found them
+    last_step: int = 0  # the last one measured
 
     @property
     def flagged(self) -> bool:
@@ -269,7 +270,7 @@ def rebound(
     ends = np.quantile(np.mean(replicates, axis=0), [0.025, 0.975])
     return Rebound(
         int(steps[low]), int(steps[high]), float(np.mean(rises)), float(ends[0]), float(ends[1]), len(first),
-        (picks[0], picks[1]),
+        (picks[0], picks[1]), int(steps[-1]),
     )  # fmt: skip
 
 

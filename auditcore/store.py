@@ -359,10 +359,10 @@ def list_runs() -> pd.DataFrame:
 
 
 def _all_runs() -> list[Run]:
-    found = []
+    """One run per id: a copy of a shipped study among one's own runs stands in its place, as `open_run` finds it."""
+    found: dict[str, Run] = {}
     for parent in (home(), studies()):
-        if parent.is_dir():
-            found += [
-                Run(p) for p in sorted(parent.iterdir()) if not p.name.startswith(".") and (p / MANIFEST).exists()
-            ]
-    return found
+        for path in sorted(parent.iterdir()) if parent.is_dir() else ():
+            if not path.name.startswith(".") and (path / MANIFEST).exists():
+                found.setdefault(path.name, Run(path))
+    return list(found.values())

@@ -68,6 +68,8 @@ def vector_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
         best = rows.sort_values("signed_gap", ascending=False, kind="stable", na_position="last").iloc[0]
         top = ceiling.ceiling_sentence(ceiling.ceiling_row(table, str(attribute), split), best)
         found += [[name, *top]] if top else []
+        both = findings.both_sentence(rows.to_dict("records"))
+        found += [[name, *both]] if both else []
         if layers.swept(rows):
             found.append([name, *layers.layers_sentence(layers.by_layer(rows))])
     return found
@@ -100,10 +102,7 @@ def checkpoint_finding(
     of_run: run id -> words, where several runs are compared.
     """
     at = seen.at
-    cells = []
-    if at is not None:
-        found = [seen.point(at["run_id"], int(at["step"]), attribute, a) for a in seen.artifacts()]
-        cells = [c for c in found if c is not None and c["artifact"] != "concat"]
+    cells = [c for c in seen.beside(at, attribute) if c["artifact"] != "concat"]
     plain = seen.anchors[seen.anchors["anchor"] == "utility-only LoRA"].to_dict("records")
     which = of_run[at["run_id"]] if of_run and at is not None and len(seen.runs) > 1 else ""
     sentence = say.frontier_finding(at, seen.selection, seen.declaration, cells, plain[0] if plain else None, which)
@@ -125,6 +124,8 @@ def checkpoint_sentences(run: Run, read: Read = read_table) -> list[Sentence]:
         lines += [
             say.rebound_sentence(found.get((a, b)), b) for a in seen.declaration.attributes for b in seen.artifacts()
         ]
+        lines.append((say.REBOUND_RULE,))
+    lines += [told for a in seen.declaration.attributes if (told := findings.both_sentence(seen.beside(seen.at, a)))]
     for (_, artifact), cell in decisions.defended(seen, read).groupby(["attribute", "artifact"], sort=False):
         if told := say.defended_sentence(cell, seen.at):
             lines.append((f"{artifact}: ", *told))

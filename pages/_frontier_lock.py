@@ -33,7 +33,7 @@ def draw(run: Run, seen: Frontier, others: list[Run]) -> None:
     _said()
     if lock is None:
         if run.readonly:
-            ui.quiet("This study ships with the product: it is read-only.")
+            ui.read_only(run, "declare and lock a choice")
         elif run.status != "done":
             ui.quiet("A choice can be locked when every checkpoint is measured.")
         else:

@@ -19,7 +19,7 @@ def draw(run: Run, seen: Frontier, candidates: list[Candidate], names: list[str]
     """Draw the form and the list of decisions."""
     ui.section("Decide", "The record becomes part of the run and of its report. It can be followed, never edited.")
     if run.readonly:
-        ui.quiet("This study ships with the product: it is read-only.")
+        ui.read_only(run, "record a decision")
     else:
         _form(run, seen, candidates, names)
     found = records.read(run, "decision")

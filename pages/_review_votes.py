@@ -24,7 +24,7 @@ def draw(run: Run, candidates: list[Candidate], names: list[str], texts: dict[Ca
         ui.empty("The texts are hidden in this session, so there is nothing to vote on.")
         return
     if run.readonly and not records.read(run, "vote"):
-        ui.quiet("This study ships with the product: it is read-only, and nobody has voted.")
+        ui.read_only(run, "vote")
         return
     who = str(st.text_input("Your name", key=WHO_KEY, max_chars=80, persist_state="session", width=320)).strip()
     ballots = votes.ballots(texts, " ".join(who.split()), run.id)

@@ -5,6 +5,8 @@ into labels of widgets. Importing this module pulls in neither plotly nor torch.
 """
 
 import contextlib
+import os
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -185,6 +187,17 @@ def run_warnings(run: Run) -> None:
         rows = "".join(f"<li>{escape(item)}</li>" for item in items)
         body = f"<b>{len(items)} warnings.</b><ul>{rows}</ul>"
         html(f'<div class="ac-notice" role="note" style="--hue:{HUES["warning"]}">{body}</div>')
+
+
+def read_only(run: Run, what: str) -> None:
+    """Say that a shipped study takes no records, and how a copy of it does. what: what the reader wanted to do."""
+    there = [os.path.relpath(p) if p.is_relative_to(Path.cwd()) else str(p) for p in (run.path, store.home())]
+    folder, home = (shlex.quote(p) for p in there)
+    quiet(
+        f"This study ships with the product: it is read-only. To {what}, make a copy among your own runs, which opens "
+        "in its place:"
+    )
+    st.code(f"mkdir -p {home} && cp -r {folder} {home}/", language="sh", wrap_lines=True)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from auditcore.store import Run
 from pages import _ui as ui
 
 WHERE = "p.attribute = ? and p.artifact = ? and p.layer = ? and p.probe = ? and p.split = ? and p.defence = ?"
+UNKNOWN = "not measured"
 OF_STEP = " and p.step = ?"  # a run of checkpoints holds the predictions of each
 
 
@@ -32,30 +33,33 @@ def draw(
     best = mine.iloc[0]
     meaning = ARTIFACTS.get(artifact, "")
     spec = run.manifest["spec"]
-    where = f"{artifact}, layer {layer}" if spec.get("model") or spec.get("checkpoints") else artifact
+    last = ", the last" if (spec.get("layers") or spec.get("layer")) in ([-1], -1) else ""
+    where = f"{artifact}, layer {layer}{last}" if spec.get("model") or spec.get("checkpoints") else artifact
     ui.section(
         where,
         f"{meaning[:1].upper()}{meaning[1:]}{'. ' if meaning else ''}Shown: the {best['probe']} probe, the stronger.",
     )
+    sizes: dict[str, int] = {}
     if run.has("predictions"):
         key: tuple = (attribute, artifact, layer, str(best["probe"]), split, str(best["defence"]))
         key += () if step is None else (step,)
-        _who(run, key, best)
+        sizes = _who(run, key, best)
     left, right = st.columns([3, 2], gap="large")
     with left:
         _projection(run, attribute, artifact, layer, split)
     with right:
-        _facts(run, best)
+        _facts(run, best, sizes)
 
 
 # --- who is given away ---
 
 
-def _who(run: Run, key: tuple, best: pd.Series) -> None:
+def _who(run: Run, key: tuple, best: pd.Series) -> dict[str, int]:
+    """Draw confusion and recall. Returns the test subjects of each class."""
     cells = _cells(str(run.path), run.version("predictions"), key)
     if cells.empty:
         ui.empty("No predictions are stored for this attacker.")
-        return
+        return {}
     left, right = st.columns([3, 2], gap="large")
     with left:
         matrix = _matrix(cells)
@@ -68,6 +72,7 @@ def _who(run: Run, key: tuple, best: pd.Series) -> None:
             "How often each class is named correctly", "95 % intervals (Wilson) over subjects, seeds averaged."
         )
         ui.chart(figures.recall_figure(recalls, float(best["chance"])), "recall", "Recall of each class")
+    return {str(k): int(n) for k, n in zip(recalls["name"], recalls["n"], strict=True)}
 
 
 def _matrix(cells: pd.DataFrame) -> pd.DataFrame:
@@ -166,7 +171,8 @@ def _from_table(path: str, artifact: str, layer: int, attribute: str, version: s
 # --- facts ---
 
 
-def _facts(run: Run, best: pd.Series) -> None:
+def _facts(run: Run, best: pd.Series, sizes: dict[str, int]) -> None:
+    """sizes: test subjects of each class."""
     ui.chart_title("What stands behind these numbers")
     spec = run.manifest["spec"]
     prints = run.manifest.get("fingerprints") or {}
@@ -178,14 +184,33 @@ def _facts(run: Run, best: pd.Series) -> None:
         ("rows to fit on", words.count(best["n_train"])),
         ("classes", words.count(best["n_classes"])),
         ("seeds", ", ".join(str(s) for s in spec.get("seeds") or [])),
-        ("V-information", f"{words.number(best['v_information_bits'], 2)} bits"),
-        ("code length of the labels", findings.code_length_words(best)),
-        ("p against chance", f"{words.number(best['p_value'], 3)} (labels permuted by subject)"),
-        ("probe converged", "yes" if best["converged"] else "no: read with care"),
+        ("what the probe tells of the label (V-information)", _bits(best)),
+        *([("code length of the labels", length)] if (length := findings.code_length_words(best)) != UNKNOWN else []),
+        ("p against chance", _p(best, spec)),
+        ("probe converged", "yes" if best["converged"] else "no: a longer fit may read more, so this is the least"),
         ("model", words.shorten(model, 40)),
         ("template", words.shorten(str(spec.get("template") or "the default"), 40)),
-        ("template print", str(prints.get("template", words.NONE))[:16]),
+        ("fingerprint of the template", str(prints.get("template", words.NONE))[:16]),
     ]
     ui.facts(pairs)
     ui.chart_title("Near certainty", findings.confident_sentence(best))
-    ui.facts([(words.shorten(name, 30), words.percent(share)) for name, share in findings.confident_by_class(best)])
+    ui.facts([(words.shorten(k, 30), _certain(share, sizes.get(k))) for k, share in findings.confident_by_class(best)])
+
+
+def _bits(best: pd.Series) -> str:
+    """Bits told of those there are; the classes are equally frequent where they are judged."""
+    bits = f"{words.number(best['v_information_bits'], 2)} of {words.number(np.log2(best['n_classes']), 2)} bits a row"
+    return f"{bits}, an estimate without an interval"
+
+
+def _p(best: pd.Series, spec: dict[str, Any]) -> str:
+    p = findings.p_words(best, spec.get("permutations"))
+    least = ", the least that so many permutations can show" if p.startswith("≤") else ""
+    return f"{p} (labels permuted by subject{least})"
+
+
+def _certain(share: float, n: int | None) -> str:
+    """The share of one class, with Wilson's interval over its subjects."""
+    if not n:
+        return words.percent(share)
+    return f"{words.percent(share)} ({words.percent_interval(*findings.wilson(share, n))}, of {words.count(n)})"

@@ -12,6 +12,7 @@ from auditcore.figures import stack
 from auditcore.figures import tokens as token_figures
 from auditcore.findings import frontier as say
 from auditcore.frontier import Declaration, Rebound
+from auditcore.frontier import judged as judge
 from auditcore.store import Run
 from auditcore.words import Strong
 from pages import _frontier_checkpoint, _frontier_lock, _live, _notes
@@ -96,7 +97,7 @@ def _tradeoffs(seen: Frontier, attribute: str, names: dict[str, str]) -> tuple[s
     ui.section(
         "What is kept against what is given away",
         "One point per checkpoint; bars are 95 % intervals over subjects and summaries, conditional on the probes. "
-        "Click a point to look at that checkpoint below.",
+        f"Click a point to look at that checkpoint below. {say.budget_words(seen.declaration)}",
     )
     _legend(seen, names)
     behind = decisions.defended(seen, ui.read)
@@ -135,7 +136,8 @@ def _tradeoff(
     behind = defended[defended["step"] > 0]
     fig = figures.tradeoff_figure(
         cell, anchors, seen.declaration.budget, axes, marked=marked, focus=focus, defended=behind,
-        label=f"{what}, {which}{say.checkpoint_name(at)}" if at is not None else "",
+        # Named once, on the artifact that the choice is about: in the others the label would run over band and lines.
+        label=f"{what}, {which}{say.checkpoint_name(at)}" if at is not None and role == "declared" else "",
     )  # fmt: skip
     alt = (
         f"ROUGE-L against LeakageGap of {words.counted(len(cell), 'checkpoint')} on {artifact}. {words.plain(caption)}"
@@ -145,6 +147,8 @@ def _tradeoff(
     _frontier_checkpoint.clicked(key, event)
     ui.quiet(caption)
     if told := say.defended_sentence(defended, marked):
+        ui.quiet(told)
+    if artifact == "concat" and (told := findings.both_sentence(seen.beside(at, attribute))):
         ui.quiet(told)
 
 
@@ -228,34 +232,39 @@ def _table(seen: Frontier, attribute: str, names: dict[str, str]) -> None:
         index=["run_id", "step"], columns="artifact", values="signed_gap", aggfunc="first", sort=False
     )
     first = rows.drop_duplicates(["run_id", "step"]).set_index(["run_id", "step"])
-    judged = seen.candidates.set_index(["run_id", "step"])
+    judged = judge(seen.table, seen.declaration).set_index(["run_id", "step"])  # the model before training too
+    ends = zip(first["rougeL_low"], first["rougeL_high"], strict=True)
     shown = pd.DataFrame(
         {
             "run": [names[i] for i, _ in first.index],
             "checkpoint": [say.checkpoint_name(r) for r in first.reset_index().to_dict("records")],
-            "λ": first["lambda"].to_numpy(dtype=float),
+            "λ": [f"{v:.3g}" if words.known(v) else words.NONE for v in first["lambda"]],
             "ROUGE-L": first["rougeL"].to_numpy(dtype=float),
-            "ROUGE-L low": first["rougeL_low"].to_numpy(dtype=float),
-            "ROUGE-L high": first["rougeL_high"].to_numpy(dtype=float),
+            "95 % interval": [words.interval(low, high, 1) for low, high in ends],
             **{f"gap {a}": wide[a].reindex(first.index).to_numpy(dtype=float) for a in seen.artifacts()},
             "declared gap": judged["gap"].reindex(first.index).to_numpy(dtype=float),
-            "declared bound": judged["upper"].reindex(first.index).to_numpy(dtype=float),
+            "its bound": judged["upper"].reindex(first.index).to_numpy(dtype=float),
         }
     )
     if len(seen.runs) == 1:
-        shown = shown.drop(columns="run")
+        shown = shown.drop(columns=["run", "λ"])
     if first["ez_tpr_at_1pct"].notna().any():
         shown["rows found at 1 %"] = first["ez_tpr_at_1pct"].to_numpy(dtype=float)
+    strength = f" {say.strength(seen.runs[0].manifest['spec'].get('lambda'))}." if len(seen.runs) == 1 else ""
     ui.section(
-        "Every checkpoint", "Gaps of the strongest declared attacker on bal_val; bound: end of its 90 % interval."
+        "Every checkpoint",
+        "Gaps of the strongest declared attacker on bal_val; declared gap: the largest over what was declared; bound: "
+        f"end of its 90 % interval.{strength}",
     )
+    texts = ("run", "checkpoint", "λ", "95 % interval")
     numbers = {
         c: st.column_config.NumberColumn(format="%.1f" if "ROUGE" in c else "%.3f")
         for c in shown.columns
-        if c not in ("run", "checkpoint", "λ")
+        if c not in texts
     }
     ui.table(shown, "checkpoint_table", "every checkpoint with its gaps and ROUGE-L", column_config=numbers)
-    ui.download_csv(shown, "checkpoints.csv", "checkpoints_csv")
+    more = first[["rougeL_low", "rougeL_high"]].to_numpy(dtype=float)
+    ui.download_csv(shown.assign(rougeL_low=more[:, 0], rougeL_high=more[:, 1]), "checkpoints.csv", "checkpoints_csv")
 
 
 def _skipped(run: Run) -> None:

@@ -15,7 +15,7 @@ from auditcore.store import Run
 from auditcore.votes import Candidate
 from auditcore.words import Strong
 from pages import _frontier_choice as choice
-from pages import _review_decide, _review_votes
+from pages import _review_decide, _review_paired, _review_votes
 from pages import _ui as ui
 
 TITLE = "Review meeting"
@@ -56,8 +56,8 @@ def _draw(run: Run) -> None:
     names = [_name(seen, c, of_runs) for c in chosen]
     _cards(run, seen, attribute, chosen, names)
     _pictures(seen, attribute, chosen, names)
-    _numbers(seen, chosen, names)
     texts = {c: _generations(seen, c) for c in chosen}
+    _numbers(run, seen, chosen, names, [texts[c]["example_id"].nunique() for c in chosen])
     _review_votes.draw(run, chosen, names, texts)
     _claim(run)
     _review_decide.draw(run, seen, chosen, names)
@@ -131,19 +131,21 @@ def _cards(run: Run, seen: Frontier, attribute: str, chosen: list[Candidate], na
         ):
             word, split = findings.overall(ui.read(run, "verdicts")), "bal_test"
             numbers = _tested(run, candidate[1], attribute, artifact) or row
+        spread = "95 % interval " + words.percent_interval(numbers["accuracy_low"], numbers["accuracy_high"])
         gap = f"LeakageGap {words.signed(numbers['signed_gap'])}, 90 % interval "
         gap += words.interval(numbers["signed_low90"], numbers["signed_high90"])
         size = (
             f"{split}, {words.count(numbers['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
         )
-        use = f"ROUGE-L {words.number(row['rougeL'], 1)} ({words.interval(row['rougeL_low'], row['rougeL_high'], 1)})"
+        use = f"ROUGE-L {words.number(row['rougeL'], 1)}, 95 % interval "
+        use += words.interval(row["rougeL_low"], row["rougeL_high"], 1)
         what = [
             Strong(name),
             f": {attribute} read from ",
             Strong(artifact),
             f", chance {words.percent(row['chance'], 0)}",
         ]
-        cards.append(Card(word, what, words.percent(numbers["accuracy"]), (gap, size, use)))
+        cards.append(Card(word, what, words.percent(numbers["accuracy"]), (spread, gap, size, use)))
     ui.cards(cards)
 
 
@@ -161,15 +163,17 @@ def _pictures(seen: Frontier, attribute: str, chosen: list[Candidate], names: li
     first = artifacts[0]
     cell = rows[(rows["artifact"] == first) & (rows["step"] > 0)]
     marked = [seen.point(*c, attribute, first) for c in chosen]
-    there = [(m, n) for m, n in zip(marked, names, strict=True) if m is not None]
+    there = [(c, m, n) for c, m, n in zip(chosen, marked, names, strict=True) if m is not None]
     ui.section("Where they stand")
     _legend(names)
     left, right = st.columns(2, gap="large")
     with left:
-        caption = _position_words(there)
+        caption = _position_words(seen, attribute, first, there)
         ui.chart_title([f"Among all checkpoints, {first}"], caption)
         axes = frontier_figures.ranges(rows, seen.declaration.budget)
-        fig = figures.position_figure(cell, [m for m, _ in there], [n for _, n in there], seen.declaration.budget, axes)
+        fig = figures.position_figure(
+            cell, [m for _, m, _ in there], [n for *_, n in there], seen.declaration.budget, axes
+        )
         ui.chart(fig, "positions", f"Candidates on the frontier. {words.plain(caption)}")
     with right:
         ui.chart_title("On each artifact", "95 % intervals over subjects; strongest declared attacker of each.")
@@ -177,20 +181,21 @@ def _pictures(seen: Frontier, attribute: str, chosen: list[Candidate], names: li
         ui.chart(fig, "leaks", f"LeakageGap of {len(chosen)} candidates on {words.listed(artifacts)}")
 
 
-def _position_words(there: list[tuple[dict, str]]) -> list[str]:
-    ranked = sorted((t for t in there if words.known(t[0]["rougeL"])), key=lambda t: -float(t[0]["rougeL"]))
+def _position_words(
+    seen: Frontier, attribute: str, artifact: str, there: list[tuple[Candidate, dict, str]]
+) -> list[str]:
+    """The best summaries against the worst, row by row: what more they keep, and what more they give away."""
+    ranked = sorted((t for t in there if words.known(t[1]["rougeL"])), key=lambda t: -float(t[1]["rougeL"]))
     if len(ranked) < 2:
         return ["Too few candidates with a ROUGE-L."]
     best, other = ranked[0], ranked[-1]
-    apart = float(best[0]["rougeL"]) - float(other[0]["rougeL"])
-    more = float(best[0]["gap"]) - float(other[0]["gap"])
-    overlap = float(best[0]["rougeL_low"]) <= float(other[0]["rougeL_high"])
-    sure = ", their intervals overlap" if overlap else ""
-    name = best[1][:1].upper() + best[1][1:]
-    return [
-        f"{name} writes {words.number(apart, 1)} ROUGE-L points better than {other[1]}{sure}; its gap is "
-        f"{words.number(abs(more))} {'wider' if more > 0 else 'narrower'}."
-    ]
+    use, leak = _review_paired.words_of(seen, attribute, artifact, best[0], other[0])
+    use = use or f"{words.signed(float(best[1]['rougeL']) - float(other[1]['rougeL']), 1)} points, not paired"
+    if not leak:
+        apart = float(best[1]["accuracy"]) - float(other[1]["accuracy"])
+        leak = f"{words.signed(100 * apart, 1)} percentage points, not paired"
+    name = best[2][:1].upper() + best[2][1:]
+    return [f"{name} against {other[2]}: ROUGE-L {use}; named by the strongest attacker {leak}."]
 
 
 def _legend(names: list[str]) -> None:
@@ -203,8 +208,8 @@ def _legend(names: list[str]) -> None:
     ui.html(f'<p class="ac-quiet" style="max-width:none">{"".join(parts)}</p>')
 
 
-def _numbers(seen: Frontier, chosen: list[Candidate], names: list[str]) -> None:
-    """ROUGE and remembered rows, one column per candidate."""
+def _numbers(run: Run, seen: Frontier, chosen: list[Candidate], names: list[str], summaries: list[int]) -> None:
+    """ROUGE and remembered rows, one column per candidate. summaries: how many stand behind the ROUGE of each."""
     records = seen.points.drop_duplicates(["run_id", "step"]).to_dict("records")
     by_name = {(str(r["run_id"]), int(r["step"])): r for r in records}
     rows = [by_name[c] for c in chosen]
@@ -212,7 +217,14 @@ def _numbers(seen: Frontier, chosen: list[Candidate], names: list[str]) -> None:
     for n in ("1", "2", "L"):
         ends = [words.interval(r[f"rouge{n}_low"], r[f"rouge{n}_high"], 1) for r in rows]
         shown = [words.number(r[f"rouge{n}"], 1) for r in rows]
-        lines.append((f"ROUGE-{n}", [f"{v}<small>{e}</small>" for v, e in zip(shown, ends, strict=True)]))
+        lines.append(
+            (
+                f"ROUGE-{n}<small>95 % interval</small>",
+                [f"{v}<small>{e}</small>" for v, e in zip(shown, ends, strict=True)],
+            )
+        )
+    if any(summaries):
+        lines.append(("summaries", [words.count(n) for n in summaries]))
     found = [r["ez_tpr_at_1pct"] for r in rows]
     if any(words.known(v) for v in found):
         lines.append(("rows found by EZ at 1 % false accusations", [words.percent(v) for v in found]))
@@ -223,7 +235,16 @@ def _numbers(seen: Frontier, chosen: list[Candidate], names: list[str]) -> None:
     )
     ui.html(table_html(head + "</tr>", body))
     if not any(words.known(v) for v in found):
-        ui.quiet("Remembered rows were not measured: the data has no member column, or the run asked for none.")
+        ui.quiet(f"Remembered rows were not measured: {_why_not_remembered(run)}.")
+
+
+def _why_not_remembered(run: Run) -> str:
+    spec = run.manifest["spec"]
+    if "member" not in spec["data"]["roles"]:
+        return "this run's spec names no column of its data as member (which rows were trained on)"
+    return (
+        f"the data has a member column, but this run asked for none (membership_rows: {spec.get('membership_rows', 0)})"
+    )
 
 
 def _generations(seen: Frontier, candidate: Candidate) -> pd.DataFrame:

@@ -216,6 +216,8 @@ def _compare(rows: pd.DataFrame, choice: Choice, spec: dict, top: dict | None):
     if missing:
         ui.notice("warning", f"{words.counted(missing, 'attacker')} without a finite number not drawn.")
     ui.quiet(ceiling_sentence(top, rows.iloc[0]))
+    if told := findings.both_sentence(rows.to_dict("records")):
+        ui.quiet(told)
     place = st.container()
     seeds = len(spec.get("seeds") or [])
     st.html(html_tables.probe_table(shown, choice.budget, seeds))

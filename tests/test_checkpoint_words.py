@@ -39,6 +39,7 @@ def test_show_tells_the_choice_the_rule_rebounds_and_what_is_on_record(home, cap
     assert "reaches ROUGE-L" in out
     assert "Rule: of 8 checkpoints, those with gap at most 0.025 for recorded_race from lasttok" in out
     assert "the leak comes back by" in out
+    assert "A rebound is measured on the half of the subjects that did not choose its steps" in out
     assert "stay sealed" in out
     assert "Ada decided: accept step 400." in out
     assert "Blind votes of 1 reviewer on 2 rows" in out

@@ -243,3 +243,21 @@ def test_of_many_verdicts_a_terminal_shows_the_strongest_of_each_place(home, cap
     assert "Of 97 lines the strongest of each label, artifact and defence" in said
     assert len([line for line in said.splitlines() if "bal_test" in line]) == 5  # labels x artifacts, and all together
     assert "96 tests (2 labels × 2 vectors × 12 layers × 2 attackers)" in said
+
+
+def test_check_guesses_the_roles_that_nobody_named_and_names_the_value_that_spoils_one(home, capsys) -> None:
+    lines = [f"a longer text about visit number {i} of somebody,{['yes', 'no'][i % 2]},p{i}" for i in range(40)]
+    (home / "rows.csv").write_text("text,member,who\n" + "\n".join(lines) + "\n")
+    assert cli.main(["check", str(home / "rows.csv"), "--role", "group=who"]) == 0
+    out = capsys.readouterr().out
+    assert "Other roles were guessed" in out
+    assert "text = text" in out
+    assert "member = member" in out
+    assert "id = who" not in out
+    lines[6] = lines[6].replace(",yes,", ",maybe,")
+    (home / "rows.csv").write_text("text,member,who\n" + "\n".join(lines) + "\n")
+    assert cli.main(["check", str(home / "rows.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "column 'member' has the name of the role member, but is not read as one: 1 of 40 rows" in out
+    assert "first row 7: 'maybe'" in out
+    assert "so that each row counts as a subject" in out

@@ -47,15 +47,21 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def check(arguments: argparse.Namespace) -> int:
     from auditcore.datasets import checks, portrait, roles, tables
+    from auditcore.datasets.guess import Guess, refused
 
     mapped = _roles(arguments.role)
     table = tables.open_table(arguments.data)
-    if not mapped:
-        guesses = roles.guess_roles(table)
-        mapped = {role: guess.column for role, guess in guesses.items()}
-        say("Roles were guessed; set them with --role name=column:")
-        for role, guess in guesses.items():
-            say(f"  {role} = {guess.column} ({guess.reason})")
+    named = dict(mapped)
+    guesses = roles.guess_roles(table)
+    rest = {role: guess for role, guess in guesses.items() if _free(role, guess.column, named)}
+    mapped |= {role: guess.column for role, guess in rest.items()}
+    if rest:
+        say(f"{'Other roles' if named else 'Roles'} were guessed; set them with --role name=column:")
+    for role, guess in rest.items():
+        say(f"  {role} = {guess.column} ({guess.reason})")
+    taken = guesses | {role: Guess(str(column), "named") for role, column in named.items()}
+    for note in refused(table, taken):
+        say(f"Warning: {note}")
     tokenizer = None
     if arguments.model:
         from auditcore.lm.load import tokenizer_file
@@ -71,6 +77,14 @@ def check(arguments: argparse.Namespace) -> int:
     if not report.errors and ("label" in mapped or "member" in mapped):
         say(portrait.portrait(data, template, tokenizer).to_text())
     return 0
+
+
+def _free(role: str, column: str, named: dict[str, str | list[str]]) -> bool:
+    """Whether a guess may stand beside the roles a user named: another role, another column, no second text."""
+    used = {c for value in named.values() for c in ([value] if isinstance(value, str) else value)}
+    texts = ("messages", "prompt", "text")
+    second = (role in texts and any(t in named for t in texts)) or (role == "target" and "text" in named)
+    return role not in named and column not in used and not second
 
 
 def _no_text(table: Any, mapped: dict[str, str | list[str]]) -> str:

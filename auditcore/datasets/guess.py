@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from auditcore.datasets.tables import Table, connect, select_sql
+from auditcore.datasets.tables import Table, connect, read_table, select_sql
 from auditcore.spec import SPLITS
 
 NAMES = {
@@ -89,6 +89,30 @@ def guess_roles(table: Table) -> dict[str, Guess]:
     return {role: found[role] for role in NAMES if role in found}
 
 
+def refused(table: Table, found: dict[str, Guess]) -> list[str]:
+    """Columns that have a role's name and not its values: sentences naming column, value and row. found: what is taken.
+
+    Without them a single stray value would leave a role unplayed and nobody told.
+    """
+    notes = []
+    for role, known in (("member", MEMBER_VALUES), ("split", set(SPLITS))):
+        column = _by_name(role, _statistics(table)) if role not in found else None
+        if column is None or column.name in {g.column for g in found.values()}:
+            continue
+        values = read_table(table, [column.name])[column.name]
+        clean = values.str.strip().str.lower() if role == "member" else values
+        strange = values[values.notna() & ~clean.isin(known)]
+        if strange.empty:
+            continue
+        what = "true/false, yes/no or 1/0" if role == "member" else _listed(known)
+        notes.append(
+            f"column '{column.name}' has the name of the role {role}, but is not read as one: {len(strange):,} of "
+            f"{len(values):,} rows hold something else, first row {int(strange.index[0]) + 1:,}: "
+            f"'{str(strange.iloc[0])[:40]}'. It takes {what}; a cell may be empty."
+        )
+    return notes
+
+
 def _guess_texts(columns: list[_Column], found: dict[str, Guess], take: Callable) -> None:
     def long(column: _Column) -> str:
         return f"its texts are {column.length:,.0f} characters long on average"
@@ -110,7 +134,8 @@ def _guess_rest(columns: list[_Column], found: dict[str, Guess]) -> None:
     """By content alone: an identifier, then a label."""
     taken = {g.column for g in found.values()} | {c.name for role in NAMES if (c := _by_name(role, columns))}
     if "id" not in found and (unique := [c for c in columns if c.unique and c.length < LONG and c.name not in taken]):
-        found["id"] = Guess(unique[0].name, f"its {unique[0].n_rows:,} values all differ")
+        alone = "" if "group" in found else ", so that each row counts as a subject; the role group says whose rows are"
+        found["id"] = Guess(unique[0].name, f"its {unique[0].n_rows:,} values all differ{alone}")
         taken.add(unique[0].name)
     if "label" not in found and (few := [c for c in columns if c.classes and c.name not in taken]):
         found["label"] = Guess(few[0].name, f"it has only {few[0].distinct} different values: {_listed(few[0].values)}")

@@ -19,6 +19,7 @@ SHARES_WITH_DEFENCES = {"defence_fit": 0.20, "bal_train": 0.35, "bal_val": 0.10,
 SHARES_WITH_TRAINING = {"train": 0.40, "bal_train": 0.25, "bal_val": 0.10, "bal_test": 0.25}
 BALANCED = ("bal_train", "bal_val", "bal_test")
 BANDS = 12  # different numbers from which a label looks like a measurement
+MUCH = 0.05  # share of the labelled subjects from which leaving out those with two classes is a warning
 JOINT = 20  # subjects in the smallest joint class from which several attributes are stratified together
 
 
@@ -93,6 +94,29 @@ def conflicting_subjects(frame: pd.DataFrame, label: str) -> list[str]:
     """Subjects whose rows name two or more classes of the label, sorted."""
     known = frame.loc[frame[label].notna(), ["group", label]].drop_duplicates()
     return sorted(known.loc[known["group"].duplicated(), "group"].unique())
+
+
+def conflict_words(frame: pd.DataFrame, label: str, grouped: bool) -> tuple[str, bool] | None:
+    """What a run says of subjects with more than one class, and whether they are so many that it must warn.
+
+    grouped: the data has a group role; else rows with equal text are one subject. None without such a subject.
+    """
+    names = conflicting_subjects(frame, label)
+    if not names:
+        return None
+    known = frame[frame[label].notna()]
+    rows, subjects = int(known["group"].isin(names).sum()), int(known["group"].nunique())
+    mine = sorted(str(one)[:40] for one in known.loc[known["group"] == names[0], label].unique())
+    what = "name as group the column that says whose row it is"
+    if not grouped:
+        what = "name a group column: without one, rows of equal text are one subject"
+    have, are, they = ("has", "is", "its") if len(names) == 1 else ("have", "are", "their")
+    text = (
+        f"{label}: {len(names):,} of {subjects:,} subjects ({rows:,} of {len(known):,} labelled rows) {have} more than "
+        f"one value of '{label}' and {are} left out with {they} rows; first: '{str(names[0])[:40]}' "
+        f"({', '.join(mine[:4])}). A subject needs one value: correct the labels, or {what}."
+    )
+    return text, len(names) >= MUCH * subjects
 
 
 def balanced(frame: pd.DataFrame, label: str, split: str, seed: int) -> np.ndarray:

@@ -94,14 +94,16 @@ def load_vectors(file: VectorFile, example_ids: pd.Series, id_column: str | None
     return vectors
 
 
-def vector_notes(vectors: np.ndarray) -> list[str]:
-    """What a page must say of a matrix of vectors: rows that hold no number, columns that never change."""
+def vector_notes(vectors: np.ndarray, example_ids: pd.Series) -> list[str]:
+    """What a page must say of a matrix of vectors: rows that hold no number (the first by name), constant columns."""
     finite = np.isfinite(vectors).all(axis=1)
     notes = []
     if not finite.all():
-        notes.append(
-            f"{int((~finite).sum()):,} of {len(vectors):,} vectors hold NaN or infinity; their rows are left out."
-        )
+        bad = np.flatnonzero(~finite)
+        which = "; ".join(f"row {at + 1:,}, id '{str(example_ids.iloc[at])[:40]}'" for at in bad[:3])
+        rest = f"{'first: ' if len(bad) > 3 else ''}{which}"
+        hold, theirs = ("holds", "its row is") if len(bad) == 1 else ("hold", "their rows are")
+        notes.append(f"{len(bad):,} of {len(vectors):,} vectors {hold} NaN or infinity ({rest}); {theirs} left out.")
     some = vectors[finite]
     constant = int((some.min(axis=0) == some.max(axis=0)).sum()) if len(some) else 0
     if constant:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from auditcore.figures import stack
 from auditcore.figures.membership import colours
-from auditcore.findings import attack_name, points, tie_reason
+from auditcore.findings import attack_name, p_words, points, tie_reason
 from auditcore.verdict import SYMBOLS, point_rule
 from auditcore.words import (
     NONE,
@@ -129,7 +129,7 @@ def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
             (f"LeakageGap{_LEVEL90}", "num"),
             ("permuted: mean / 95th", "num"),
         ),
-        *(("fit / test rows", "num"), ("subjects", "num"), ("verdict", ""), ("point rule", "")),
+        *(("fit / test rows", "num"), ("subjects", "num"), ("verdict", ""), ("estimate alone", "")),
     )
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in columns)
     body = "".join(_probe_line(row, several, budget, n_seeds) for row in rows.to_dict("records"))
@@ -141,9 +141,12 @@ def table_html(head: str, body: str) -> str:
     return stack.table(head, body, "ac-table at")
 
 
+NOT_CONVERGED = ", not converged: a longer fit may read more"
+
+
 def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:
     layer = f"layer {int(row['layer'])}, " if several and known(row["layer"]) else ""
-    seeds = f"{layer}{counted(n_seeds, 'seed')}" + ("" if row["converged"] else ", not converged")
+    seeds = f"{layer}{counted(n_seeds, 'seed')}" + ("" if row["converged"] else NOT_CONVERGED)
     verdict = str(row["verdict"]) if isinstance(row["verdict"], str) else "no verdict"
     rule = "would pass" if point_rule(row["signed_gap"], budget) else "would not pass"
     accuracy = percent_interval(row["accuracy_low"], row["accuracy_high"])
@@ -151,7 +154,7 @@ def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:
         (percent(row["accuracy"]), accuracy),
         (percent(row["chance"]), ""),
         (signed(row["signed_gap"]), _between(row["signed_low90"], row["signed_high90"])),
-        (f"{percent(row['null_mean'])} / {percent(row['null_p95'])}", f"p {number(row['p_value'])}"),
+        (f"{percent(row['null_mean'])} / {percent(row['null_p95'])}", f"p {p_words(row)}"),
         (f"{count(row['n_train'])} / {count(row['n_eval'])}", ""),
         (count(row["n_subjects"]), ""),
     )

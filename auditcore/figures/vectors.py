@@ -10,6 +10,7 @@ from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
 from auditcore.figures.projection import Projection
 from auditcore.findings.ceiling import NAME as CEILING
+from auditcore.findings.common import wilson
 from auditcore.verdict import SYMBOLS
 from auditcore.words import count, escape, interval, known, number, percent, percent_interval, shorten
 
@@ -184,11 +185,8 @@ def recall_figure(recalls: pd.DataFrame, chance: float) -> go.Figure:
 
 def class_recalls(cells: pd.DataFrame) -> pd.DataFrame:
     """Per-class recall with Wilson's 95 % interval. cells: name, recall (seeds averaged), n (subjects) per class."""
-    z = 1.959964
-    share, n = cells["recall"].astype(float), cells["n"].astype(float)
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half: pd.Series = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return cells.assign(low=(middle - half).clip(0, 1), high=(middle + half).clip(0, 1))
+    ends = [wilson(share, n) for share, n in zip(cells["recall"], cells["n"], strict=True)]
+    return cells.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
 def projection_figure(drawn: Projection, labels: pd.Series, classes: list[str]) -> go.Figure:

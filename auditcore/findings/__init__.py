@@ -14,9 +14,12 @@ from auditcore.findings.common import (
     alarms,
     attack_name,
     baseline,
+    both_sentence,
     judging_split,
+    p_words,
     score_number,
     share,
+    wilson,
 )
 from auditcore.findings.compare import comparison_finding, settings_finding
 from auditcore.findings.costs import attack_costs
@@ -82,6 +85,7 @@ __all__ = [
     "attack_name",
     "baseline",
     "blind_sentence",
+    "both_sentence",
     "called",
     "checkpoints_finding",
     "claim",
@@ -103,6 +107,7 @@ __all__ = [
     "no_difference",
     "null_sentence",
     "overall",
+    "p_words",
     "points",
     "pooled",
     "power_sentence",
@@ -128,6 +133,7 @@ __all__ = [
     "tokens_under_both",
     "unresolved_notes",
     "vectors_finding",
+    "wilson",
 ]
 
 

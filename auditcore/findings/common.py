@@ -1,10 +1,11 @@
 """What all findings share. In: numbers and names. Out: the words a reader knows them by."""
 
+import math
 from typing import Any
 
 import pandas as pd
 
-from auditcore.words import counted, half_up, known, number
+from auditcore.words import counted, half_up, known, number, percent, percent_interval
 
 ATTACK_NAMES = {
     "ez": "EZ",
@@ -18,6 +19,7 @@ ATTACK_NAMES = {
     "spv": "SPV",
     "bow": "words alone",
 }
+PARTS = ("lasttok", "meanpool")  # what the artifact concat joins
 HEADLINE_FPR = 0.01  # the false positive rate at which membership is judged
 TEST_SPLITS = ("bal_test", "bal_val")  # the split that judges; the one that chooses while its rows are not read
 
@@ -69,6 +71,45 @@ def short(rate: object) -> str:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows of a frame as plain dicts."""
     return frame.to_dict("records")  # type: ignore[return-value]
+
+
+def both_sentence(rows: list[dict[str, Any]]) -> list[str]:
+    """What holding both vectors gives at least, where the probe of their concatenation reads less than one alone.
+
+    rows: one model, one label: artifact, accuracy, accuracy_low, accuracy_high. [] where the concatenation reads most.
+    """
+    told = [r for r in rows if known(r["accuracy"])]
+    both = max((r for r in told if r["artifact"] == "concat"), key=lambda r: float(r["accuracy"]), default=None)
+    alone = max((r for r in told if r["artifact"] in PARTS), key=lambda r: float(r["accuracy"]), default=None)
+    if both is None or alone is None or float(alone["accuracy"]) <= float(both["accuracy"]):
+        return []
+    spread = percent_interval(alone["accuracy_low"], alone["accuracy_high"])
+    return [
+        f"Whoever holds both vectors can use the better one alone: they read at least {percent(alone['accuracy'])} "
+        f"({alone['artifact']}, 95 % interval {spread}). That the probes of concat read less, "
+        f"{percent(both['accuracy'])}, is their weakness and protects nobody: twice the numbers, from the same rows."
+    ]
+
+
+def wilson(share: object, n: object) -> tuple[float, float]:
+    """95 % score interval of a share of n (Wilson 1927); NaN where either is not known, or n is 0."""
+    if not (known(share) and known(n)) or float(n) <= 0:
+        return float("nan"), float("nan")
+    p, size, z = float(share), float(n), 1.959964
+    middle = (p + z * z / (2 * size)) / (1 + z * z / size)
+    half = z / (1 + z * z / size) * math.sqrt(p * (1 - p) / size + z * z / (4 * size * size))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def p_words(row: Any, permutations: object = None) -> str:
+    """A p-value by permutation: "0.031"; "≤ 0.005" where no permutation reached the value, the least it can be.
+
+    permutations: of the run, where the row (of `probe_metrics`) does not hold its own.
+    """
+    p, made = row["p_value"], row.get("permutations")
+    made = made if known(made) else permutations
+    floor = known(p) and known(made) and float(p) <= 1 / (float(made) + 1) + 1e-12
+    return f"{'≤ ' if floor else ''}{number(p)}"
 
 
 def baseline(metrics: pd.DataFrame) -> str:

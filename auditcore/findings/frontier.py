@@ -21,6 +21,14 @@ _OWN_FOLDER = re.compile(r"step-\d+|base")  # of a run that trains: its number s
 SEALED = "The test rows (bal_test) stay sealed until the choice is locked."
 
 
+def budget_words(declaration: Declaration) -> str:
+    """Which budget a page of checkpoints judges by: not that of the other audits."""
+    return (
+        f"Budget {declaration.budget:g} above guessing: the one declared for this choice. Every run declares its own "
+        "(0.025 unless it says otherwise), so pages of other runs may judge by another."
+    )
+
+
 def checkpoint_name(row: Any, with_run: str = "") -> str:
     """Name a checkpoint: its own name where it has one, else its step; with its run where several are compared."""
     own, step = row.get("checkpoint"), int(row["step"])
@@ -157,15 +165,29 @@ def rebound_sentence(found: Rebound | None, artifact: str) -> list[str]:
     if found is None:
         return [f"{artifact}: too few checkpoints or subjects to tell a rebound."]
     spread = f"95 % interval {signed(found.low)} to {signed(found.high)}, {counted(found.n_subjects, 'subject')}"
-    if found.flagged:
+    moved = f"{signed(found.rise)}, {spread}"
+    zero = found.rise == found.low == found.high == 0
+    if found.flagged and found.best_step < found.peak_step:
         return [
             f"{artifact}: after step {found.best_step} the leak ",
             Strong("comes back"),
             f" by {signed(found.rise)} ({spread}), highest at step {found.peak_step}.",
         ]
-    if found.rise == found.low == found.high == 0:
+    if found.flagged:
+        return [
+            f"{artifact}: lowest at step {found.best_step} over all subjects, but between steps chosen on one half the "
+            "leak of the other half ",
+            Strong("comes back"),
+            f" ({moved}).",
+        ]
+    if found.best_step == found.last_step:
+        return [
+            f"{artifact}: lowest at the last step, {found.best_step}: nothing comes after it in which the leak could "
+            f"come back{'' if zero else f' (between steps chosen on the other half {moved})'}."
+        ]
+    if zero:
         return [f"{artifact}: lowest at step {found.best_step}; nothing came back after it."]
-    return [f"{artifact}: no rebound shown after step {found.best_step} ({signed(found.rise)}, {spread})."]
+    return [f"{artifact}: no rebound shown after step {found.best_step} ({moved})."]
 
 
 REBOUND_RULE = (

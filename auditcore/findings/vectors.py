@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 from auditcore.findings import corrected
-from auditcore.findings.common import TEST_SPLITS, baseline, judging_split, records, share, short
+from auditcore.findings.common import TEST_SPLITS, baseline, judging_split, records, share, short, wilson
 from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITHIN, power_basis
-from auditcore.words import Strong, count, counted, interval, known, listed, number, percent, percent_interval
+from auditcore.words import NONE, Strong, count, counted, interval, known, listed, number, percent, percent_interval
 
 
 def strongest(
@@ -150,8 +150,9 @@ def gap_sentence(row: Any) -> list[str]:
 
 
 POINT_RULE = (
-    "Point rule: the estimate alone lies within the budget. It is shown because it is in use; "
-    "it ignores how many subjects stand behind the number, and decides nothing here."
+    "Estimate alone: would it pass if only the estimate had to lie within the budget, whatever its interval (the "
+    "paper's point rule)? It is shown because it is in use; it ignores how many subjects stand behind the number and "
+    "decides nothing here."
 )
 
 
@@ -187,15 +188,20 @@ def confident_sentence(row: Any) -> list[str]:
     """How many subjects are named with near certainty, which an average can hide."""
     if not known(row["confident_share"]):
         return ["Confident inferences were not measured."]
-    named = Strong(f"{percent(row['confident_share'])} of subjects")
-    right = row.get("confident_precision")
-    realised = f" (on these subjects it was {percent(right, 0)})" if known(right) else ""
-    spread = percent_interval(row.get("confident_low"), row.get("confident_high"))
-    spread = f" ({spread}, 95 % interval)" if known(row.get("confident_low")) else ""
-    rule = (
-        f"{spread} are named with a calibrated precision of at least 0.9{realised}: an average can hide such giveaways."
-    )
-    return [named, rule]
+    certain, n, right = row["confident_share"], row.get("n_subjects"), row.get("confident_precision")
+    ends = (row.get("confident_low"), row.get("confident_high"))
+    ends = ends if known(ends[0]) else wilson(certain, n)
+    of = f", of {counted(int(n), 'subject')}" if known(n) else ""
+    parts: list[str] = [
+        Strong(f"{percent(certain)} of subjects"),
+        f" ({percent_interval(*ends)}, 95 % interval{of}) are named with near certainty: the attacker sets a threshold "
+        "on other subjects, above which 9 of 10 of its names are right.",
+    ]
+    if known(right) and float(certain) > 0:
+        spread = percent_interval(*wilson(right, float(certain) * float(n)), 0) if known(n) else NONE
+        again = f" ({spread}, 95 % interval)" if spread != NONE else ""
+        parts.append(f" On these subjects {percent(right, 0)} of them were{again}.")
+    return [*parts, " An average can hide such giveaways."]
 
 
 def confident_by_class(row: Any) -> list[tuple[str, float]]:
@@ -220,4 +226,4 @@ def confusion_sentence(counts: pd.DataFrame) -> list[str]:
     if mixed:
         actual, predicted = max(mixed, key=lambda pair: mixed[pair])
         parts.append(f"; the commonest mix-up takes {actual} for {predicted} ({percent(mixed[actual, predicted], 0)})")
-    return [*parts, ". Each row of the picture adds up to 100 %."]
+    return [*parts, ". Each row of the picture is one true class, in whole per cents."]

@@ -6,10 +6,13 @@ from typing import Any
 from auditcore.jobs.context import readable
 from auditcore.verdict import power_basis
 
+ENOUGH = 0.8  # probability of "within budget" when nothing leaks, below which a plan warns
+BUSY = 1.5  # from here on a plan says beside its time how much longer the machine's other work makes it
+
 
 @dataclass(frozen=True)
 class Plan:
-    """Cost and power of a planned run. seconds and bytes are estimates."""
+    """Cost and power of a planned run. seconds and bytes are estimates; seconds are those of a machine that is free."""
 
     kind: str
     rows: int
@@ -21,21 +24,28 @@ class Plan:
     notes: list[str] = field(default_factory=list)
     attacks: list[dict[str, Any]] = field(default_factory=list)  # membership.cost: paper, access, passes, training
     warnings: list[str] = field(default_factory=list)  # what makes the run pointless as it stands
+    slowdown: float = 1.0  # how many times longer it would take beside what the machine does now
 
     def to_text(self) -> str:
         """The plan for a terminal."""
         tokens = f", {self.tokens:,} tokens" if self.tokens else ""
         lines = [
-            f"{self.rows:,} rows{tokens}; about {readable(self.seconds)} on this machine, "
+            f"{self.rows:,} rows{tokens}; about {readable(self.seconds)} on this machine"
+            f"{busy_words(self.slowdown, readable(self.seconds * self.slowdown))}, "
             f"about {self.bytes / 1e6:,.0f} MB of disk."
         ]
         for p in self.power:
-            lines.append(power_sentence(p))
+            lines.append(f"{'' if p['p_within'] >= ENOUGH else 'Warning: '}{power_sentence(p)}")
         for point in self.operating_points:
             lines.append(operating_point_sentence(point))
         lines += [attack["sentence"] for attack in self.attacks]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines + [f"Note: {note}" for note in self.notes])
+
+
+def busy_words(slowdown: float, slow: str) -> str:
+    """What a plan adds to its time while the machine does other work; "" when it is free. slow: the time beside it."""
+    return f" when it is free (it is busy now: about {slow} beside that work)" if slowdown >= BUSY else ""
 
 
 def power_sentence(power: dict[str, Any]) -> str:

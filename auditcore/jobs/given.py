@@ -22,7 +22,10 @@ def usable(spec: VectorsSpec, dataset: Any) -> tuple[Any, np.ndarray | None, lis
     from auditcore.datasets.vector_files import load_vectors, vector_notes
 
     array = load_vectors(spec.vectors, dataset.frame["example_id"], spec.data.column("id"))
-    notes = [f"{len(array):,} vectors of {array.shape[1]:,} numbers.", *vector_notes(array)]
+    notes = [
+        f"{len(array):,} vectors of {array.shape[1]:,} numbers.",
+        *vector_notes(array, dataset.frame["example_id"]),
+    ]
     finite = np.isfinite(array).all(axis=1)
     if not finite.any():
         raise DatasetError(f"{spec.vectors.path}: every one of {len(array):,} vectors holds NaN or infinity.")

@@ -1,9 +1,10 @@
 """What a run would cost and could show, before anything runs. In: a spec. Out: rows, tokens, time, disk, power."""
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def plan(spec: AnySpec, timeout: float = 180.0) -> Plan:
 def main() -> None:
     """Entry of the planning process: spec as JSON on stdin, plan or error as JSON on stdout."""
     try:
-        answer = asdict(plan_here(parse_spec(json.load(sys.stdin))))
+        busy = slowdown()  # before this planning adds to it
+        answer = asdict(replace(plan_here(parse_spec(json.load(sys.stdin))), slowdown=busy))
     except AuditError as error:
         answer = {"error": str(error)}
     print(json.dumps(answer))
@@ -72,6 +74,7 @@ def plan_here(spec: AnySpec) -> Plan:
     template = spec.read_template if isinstance(spec, VectorsSpec) else spec.prompt_template
     dataset = load_dataset(spec.data, template)
     notes, array = list(dataset.notes), None
+    rows_in_file = len(dataset.frame)
     if isinstance(spec, VectorsSpec):
         dataset, array, found = given.usable(spec, dataset)
         notes += found
@@ -122,7 +125,7 @@ def plan_here(spec: AnySpec) -> Plan:
     layers, width = _depth_and_width(spec)
     width = width if array is None else array.shape[1]
     exported = len(spec.artifacts) * layers if spec.model else 1
-    audited, power, extra = _vectors_power(spec, dataset, exported)
+    audited, power, extra, warnings = _vectors_power(spec, dataset, exported, rows_in_file)
     share = audited / max(rows, 1)
     notes += family_note(len(spec.data.labels), exported, len(spec.probes))
     defences = measured(spec)
@@ -144,7 +147,7 @@ def plan_here(spec: AnySpec) -> Plan:
         # One token at a time keeps a machine less busy than a whole text does.
         seconds += 5 * 2.0 * weights * written / speed
         notes.append(f"At most {written:,} tokens of summaries are written.")
-    return Plan("vectors", audited, int(tokens * share), seconds + 15, size, power, [], notes + extra)
+    return Plan("vectors", audited, int(tokens * share), seconds + 15, size, power, [], notes + extra, [], warnings)
 
 
 def family_note(labels: int, exported: int, probes: int) -> list[str]:
@@ -204,21 +207,26 @@ def operating_point(target_fpr: float, n_nonmember: int) -> dict[str, Any]:
     return {"target_fpr": target_fpr, "n_nonmember": n_nonmember, "needed": needed, "resolvable": resolvable}
 
 
-def _vectors_power(spec: VectorsSpec, dataset: Any, exported: int) -> tuple[int, list[dict[str, Any]], list[str]]:
+def _vectors_power(
+    spec: VectorsSpec, dataset: Any, exported: int, in_file: int
+) -> tuple[int, list[dict[str, Any]], list[str], list[str]]:
+    """Rows that are used, the power of each label, notes, warnings. in_file: rows before any was left out."""
     from auditcore.jobs.sealed import require_open
-    from auditcore.jobs.vectors import audited_rows, evaluation_rows
+    from auditcore.jobs.vectors import audited_rows, evaluation_rows, sum_note
 
-    audited, notes = audited_rows(spec, dataset)
+    audited, notes, warnings = audited_rows(spec, dataset)
     require_open(audited)
     frame = audited.frame
-    found, used = [], np.zeros(len(frame), dtype=bool)
+    found, used, evaluated = [], np.zeros(len(frame), dtype=bool), {}
     for attribute in spec.data.labels:
         rows, left_out = evaluation_rows(frame, attribute, spec.seed)
         notes += left_out
+        evaluated[attribute] = rows
         for positions in rows.values():
             used[positions] = True
         found.append(power_of(spec, attribute, frame.iloc[rows["bal_test"]], exported))
-    return int(used.sum()), found, notes
+    notes.append(sum_note(in_file, dataset.frame, frame, evaluated))
+    return int(used.sum()), found, notes, warnings
 
 
 def power_of(
@@ -261,13 +269,29 @@ def sample(spec: AnySpec, dataset: Any) -> Any:
 
 
 def _flops_per_second() -> float:
-    """float32 matrix products of this machine, measured for a fraction of a second, at the share a model reaches."""
+    """float32 matrix products of this machine when it is free, measured for a tenth of a second, at a model's share.
+
+    Processor time of one thread, times the threads there are: what else runs meanwhile does not enter.
+    """
     import time
 
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    threads = max([int(pool["num_threads"]) for pool in threadpool_info() if pool["user_api"] == "blas"], default=1)
     a = np.ones((1024, 1024), dtype=np.float32)
-    a @ a
-    started, products = time.perf_counter(), 0
-    while time.perf_counter() - started < 0.25:
+    with threadpool_limits(1):
         a @ a
-        products += 1
-    return 0.8 * products * 2 * 1024**3 / (time.perf_counter() - started)
+        started, products = time.thread_time(), 0
+        while time.thread_time() - started < 0.1:
+            a @ a
+            products += 1
+        speed = products * 2 * 1024**3 / (time.thread_time() - started)
+    return 0.8 * speed * threads
+
+
+def slowdown() -> float:
+    """How many times longer a run takes beside what the machine does now: processes that want its cores, per core."""
+    if not hasattr(os, "getloadavg"):
+        return 1.0  # Windows does not tell
+    cores = os.cpu_count() or 1
+    return (os.getloadavg()[0] + cores) / cores

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from auditcore import decisions, words
+from auditcore import decisions, findings, words
 from auditcore.decisions import Frontier
 from auditcore.findings import frontier as say
 from auditcore.report.parts import number_cell, plot, section, table
@@ -36,12 +36,14 @@ def _tradeoffs(seen: Frontier, attribute: str, number: int) -> tuple[str, bool]:
         if len(anchors):
             anchors = anchors[(anchors["attribute"] == attribute) & (anchors["artifact"] == artifact)]
         word = "selected" if seen.selection.chosen is not None else "nearest"
-        label = f"{word}, {say.checkpoint_name(at)}" if at is not None else ""
+        named = at is not None and artifact in seen.declaration.artifacts
+        label = f"{word}, {say.checkpoint_name(at)}" if named else ""
         mine = behind[behind["artifact"] == artifact]
         trained = mine[mine["step"] > 0]
         fig = tradeoff_figure(cell, anchors, budget, axes, marked=marked, label=label, defended=trained, height=380)
         told = say.defended_sentence(mine, marked)
-        note = " ".join(words.plain(s) for s in (say.tradeoff_sentence(cell, marked, budget), told) if s)
+        both = findings.both_sentence(seen.beside(at, attribute)) if artifact == "concat" else []
+        note = " ".join(words.plain(s) for s in (say.tradeoff_sentence(cell, marked, budget), told, both) if s)
         declared = "declared" if artifact in seen.declaration.artifacts else "not declared"
         parts.append(
             f"<h3>{escape(words.shorten(artifact, 40))}, {declared}</h3>{plot(fig, f'trade-{number}-{place}')}"
@@ -50,6 +52,7 @@ def _tradeoffs(seen: Frontier, attribute: str, number: int) -> tuple[str, bool]:
     title = f"What is kept against what is given away of {words.shorten(attribute, 60)}"
     rule = words.plain(say.selection_sentence(seen.selection, seen.declaration))
     note = f"{rule} All numbers of the pictures are of bal_val; bars are 95 % intervals over subjects and summaries."
+    note += f" {say.budget_words(seen.declaration)}"
     return section(title, "".join(parts), note), True
 
 

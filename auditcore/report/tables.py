@@ -108,22 +108,24 @@ def probes(metrics: pd.DataFrame) -> str:
     rows = []
     for row in (tested if len(tested) else pooled).to_dict("records"):
         behind = f" behind {row['defence']}" if row["defence"] != "none" else ""
-        probe = str(row["probe"]) + ("" if bool(row["converged"]) else ", not converged")
+        probe = str(row["probe"]) + ("" if bool(row["converged"]) else ", not converged: a longer fit may read more")
+        ends = findings.wilson(row["confident_share"], row["n_subjects"])
+        certain = {"low": ends[0], "high": ends[1]}
         names = [row["attribute"]] if several else []
         names += [f"{row['artifact']}, layer {row['layer']}{behind}", probe]
         cells = [
             f"{words.percent(row['accuracy'])} ({words.percent_interval(row['accuracy_low'], row['accuracy_high'])})",
             f"{words.percent(row['chance'])} / {words.percent(row['null_p95'])}",
             f"{words.signed(row['signed_gap'])} ({words.interval(row['signed_low90'], row['signed_high90'])})",
-            words.number(row["p_value"]),
+            findings.p_words(row),
             words.count(row["n_subjects"]),
             f"{words.number(row['v_information_bits'], 2)} / {words.number(row.get('mdl_bits'), 2)}",
-            words.percent(row["confident_share"]),
+            _with_interval(words.percent(row["confident_share"]), certain, words.percent_interval),
         ]
         rows.append(_row(names, cells))
     head = (*(["attribute"] if several else []), "read from", "by", "accuracy (95 % interval)")
     head += ("guessing / permuted labels, 95th percentile", "LeakageGap (90 % interval)", "p", "subjects")
-    more = ("V-information / code length, bits a row", "named with near certainty")
+    more = ("V-information / code length, bits a row", "named with near certainty (95 % interval)")
     note = findings.null_sentence(tested if len(tested) else pooled)
     of = "" if several or pooled.empty else f", {words.shorten(pooled['attribute'].iloc[0], 60)}"
     return _table(f"Probes on the test split{of}", (*head, *more), rows, note)

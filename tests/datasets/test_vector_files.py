@@ -118,11 +118,12 @@ def test_rows_without_a_vector_are_kept_in_their_place_and_counted(tmp_path) -> 
         got = _load(tmp_path / "v.parquet", pd.Series(list("abcde")))
         expected = np.array([[np.nan] * 2, [1, 2], [3, np.nan], [np.nan] * 2, [np.inf, 5]], dtype=np.float32)
         np.testing.assert_array_equal(got, expected)
-    assert vector_notes(got) == [
-        "4 of 5 vectors hold NaN or infinity; their rows are left out.",
+    assert vector_notes(got, pd.Series(list("abcde"))) == [
+        "4 of 5 vectors hold NaN or infinity (first: row 1, id 'a'; row 3, id 'c'; row 4, id 'd'); "
+        "their rows are left out.",
         "2 of 2 dimensions are the same in every row and tell nothing.",
     ]
-    assert vector_notes(X) == []
+    assert vector_notes(X, IDS) == []
 
 
 def test_batches_and_row_groups_do_not_matter(tmp_path, monkeypatch) -> None:

@@ -1,12 +1,13 @@
 """Figures of the page Checkpoint frontier: every checkpoint with its intervals, and the marked one marked."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from auditcore import frontier
+from auditcore import findings, frontier
 from auditcore.figures import frontier as figures
 from auditcore.findings import frontier as say
 from auditcore.frontier import Rebound, Selection
@@ -27,6 +28,17 @@ def drawn(points: pd.DataFrame, **options):
     anchors = frontier.anchors(points)
     anchors = anchors[anchors["artifact"] == "lasttok"]
     return figures.tradeoff_figure(cell, anchors, 0.025, figures.ranges(points, 0.025), **options)
+
+
+def test_whoever_holds_both_vectors_reads_at_least_the_better_one() -> None:
+    def row(artifact: str, accuracy: float) -> dict:
+        return {"artifact": artifact, "accuracy": accuracy, "accuracy_low": accuracy - 0.03, "accuracy_high": 0.5}
+
+    said = "".join(findings.both_sentence([row("lasttok", 0.23), row("meanpool", 0.392), row("concat", 0.365)]))
+    assert "at least 39.2\u202f% (meanpool, 95 % interval 36.2 to 50.0\u202f%)" in said
+    assert "36.5\u202f%, is their weakness" in said
+    assert findings.both_sentence([row("lasttok", 0.23), row("concat", 0.365)]) == []
+    assert findings.both_sentence([row("lasttok", 0.5), row("meanpool", 0.6)]) == []
 
 
 def test_one_point_per_checkpoint_with_both_intervals_and_its_address(points) -> None:
@@ -99,8 +111,21 @@ def test_sentences_name_the_choice_the_interval_and_what_is_missing() -> None:
     nothing = Selection(None, None, 2, 0, 2)
     assert "2 checkpoints left out" in "".join(say.selection_sentence(nothing, declaration))
     assert "too few" in "".join(say.rebound_sentence(None, "lasttok"))
-    last = Rebound(100, 100, 0.0, 0.0, 0.0, 500, ((100, 100), (100, 100)))
-    assert "nothing came back after it" in "".join(say.rebound_sentence(last, "lasttok"))
+    last = Rebound(100, 100, 0.0, 0.0, 0.0, 500, ((100, 100), (100, 100)), 100)
+    assert "".join(say.rebound_sentence(last, "lasttok")) == (
+        "lasttok: lowest at the last step, 100: nothing comes after it in which the leak could come back."
+    )
+    halves = replace(last, rise=0.003, low=-0.01, high=0.02)
+    assert "(between steps chosen on the other half +0.003, 95 % interval" in "".join(
+        say.rebound_sentence(halves, "lasttok")
+    )
+    assert "nothing came back after it" in "".join(say.rebound_sentence(replace(last, last_step=150), "lasttok"))
+    assert "no rebound shown after step 50" in "".join(
+        say.rebound_sentence(replace(halves, best_step=50, peak_step=100), "lasttok")
+    )
+    torn = "".join(say.rebound_sentence(replace(halves, low=0.001), "lasttok"))
+    assert "between steps chosen on one half" in torn
+    assert "after step" not in torn
     at = {"run_id": "r", "step": 50, "gap": 0.01, "upper": 0.03, "rougeL": 50.0}
     cell = {"artifact": "lasttok", "attribute": "race", "accuracy": 0.21, "chance": 0.2}
     assert "1.0 below utility-only LoRA" in "".join(

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from auditcore import cli, jobs, store
 from auditcore.errors import AuditError, DatasetError
+from auditcore.jobs.plan import plan_here
 from auditcore.spec import parse_spec
 from tests.job_specs import run_spec
 
@@ -79,7 +80,7 @@ def test_two_byte_vectors_are_audited_as_the_numbers_they_hold(home, suffix, dty
     run = run_spec({**spec, "vectors": {"path": str(file)}})
     columns = ["example_id", "actual", "predicted", "probability"]
     pd.testing.assert_frame_equal(run.read("predictions")[columns], plain.read("predictions")[columns])
-    assert "1 of 200 vectors hold NaN or infinity; their rows are left out." in notes(run)
+    assert re.search(r"1 of 200 vectors holds NaN or infinity \(row \d+, id '\d+'\); its row is left out\.", notes(run))
 
 
 def test_rows_without_a_label_or_a_vector_are_left_out_and_counted(home) -> None:
@@ -93,13 +94,40 @@ def test_rows_without_a_label_or_a_vector_are_left_out_and_counted(home) -> None
     run = run_spec(spec)
     assert "60 of 300 rows have no label 'label'" in notes(run)
     for text in (notes(run), " ".join(planned.notes)):
-        assert "3 of 300 vectors hold NaN or infinity; their rows are left out." in text
+        assert "3 of 300 vectors hold NaN or infinity (row 1, id '1'; row 6, id '6'; row 7, id '7'); their rows" in text
+        used = re.search(r"Of 300 rows (\d+) are used, 3 without a usable vector, 60 in no split of this audit", text)
+        assert used is not None
+        assert int(used[1]) <= 240 - 3
         dealt = re.search(r"bal_train (\d+) rows, bal_val (\d+) rows, bal_test (\d+) rows", text)
         assert dealt is not None
         assert sum(map(int, dealt.groups())) == 240 - 3
     used = run.read("probe_metrics").query("seed.isna()")
     left = 240 - 3  # and what balancing takes
     assert used["n_train"].iloc[0] + used["n_eval"].sum() <= left
+
+
+@pytest.mark.parametrize(("torn", "much"), [(1, False), (30, True)])
+def test_subjects_with_two_values_are_named_and_many_of_them_are_a_warning(home, torn, much) -> None:
+    who = [f"p{i // 2:03d}" for i in range(200)]
+    labels = ["f", "f", "m", "m"] * 50
+    labels[1 : 2 * torn : 4] = ["m"] * len(labels[1 : 2 * torn : 4])
+    labels[3 : 2 * torn : 4] = ["f"] * len(labels[3 : 2 * torn : 4])
+    spec = write(home, labels, who=who)
+    spec["data"]["roles"]["group"] = "who"
+    planned = plan_here(parse_spec(spec))
+    run = run_spec(spec)
+    text = f"{torn} of 100 subjects ({2 * torn} of 200 labelled rows) {'have' if much else 'has'} more than one value"
+    reason = f"{2 * torn} rows of subjects with more than one value of 'label' take no part in this audit."
+    assert reason in notes(run)
+    assert reason in planned.notes
+    for quiet, loud in (
+        (planned.notes, planned.warnings),
+        (run.manifest["data"]["notes"], run.manifest.get("warnings", [])),
+    ):
+        there = [said for said in (loud if much else quiet) if text in said]
+        assert there, (quiet, loud)
+        assert "first: 'p000' (f, m)" in there[0]
+        assert not [said for said in (quiet if much else loud) if text in said]
 
 
 def test_a_file_without_one_usable_vector_is_refused(home) -> None:

@@ -22,6 +22,10 @@ def test_it_sets_the_rules_choice_beside_the_best_summaries_and_says_what_is_sea
     assert "The test rows are sealed" in text
     assert text.count("judged on bal_val only") == 3
     assert "ROUGE-1" in text
+    assert "the same 24 summaries" in text
+    assert "95 % interval" in text
+    assert "overlap" not in text
+    assert "names no column of its data as member" in text
     assert "Remembered rows were not measured" in text
     assert "what chose a checkpoint cannot praise it" in text
 
