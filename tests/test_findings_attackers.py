@@ -79,3 +79,24 @@ def test_how_a_null_band_was_made_is_said_by_attacker():
     assert whole.endswith("linear, mlp and gbt refitted for each on all 2,500 training rows.")
     assert findings.null_sentence(rows.drop(columns="null_refits")) == ""
     assert findings.null_sentence(rows.assign(null_refits=None)) == ""
+
+
+def test_near_certainty_says_its_rule_its_interval_and_how_often_it_was_right() -> None:
+    row = {"confident_share": 0.099, "confident_precision": 0.87, "n_subjects": 1050}
+    text = plain(findings.confident_sentence(row))
+    assert "9.9\u202f% of subjects (8.2 to 11.9\u202f%, 95 % interval, of 1,050 subjects)" in text
+    assert "threshold on other subjects, above which 9 of 10 of its names are right" in text
+    assert "On these subjects 87\u202f% of them were (79 to 92\u202f%, 95 % interval)" in text
+    kept = plain(findings.confident_sentence({**row, "confident_low": 0.08, "confident_high": 0.12}))
+    assert "(8.0 to 12.0\u202f%" in kept
+    nobody = plain(findings.confident_sentence({**row, "confident_share": 0.0, "confident_precision": float("nan")}))
+    assert "0.0\u202f% of subjects (0.0 to 0.4\u202f%" in nobody
+    assert "On these subjects" not in nobody
+
+
+def test_a_p_value_at_the_floor_of_its_permutations_is_a_bound() -> None:
+    assert findings.p_words({"p_value": 0.005, "permutations": 199}) == "≤ 0.005"
+    assert findings.p_words({"p_value": 0.005}, 199) == "≤ 0.005"
+    assert findings.p_words({"p_value": 0.01, "permutations": 199}) == "0.010"
+    assert findings.p_words({"p_value": 0.005}) == "0.005"
+    assert findings.p_words({"p_value": float("nan"), "permutations": 199}) == "–"

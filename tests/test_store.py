@@ -3,12 +3,13 @@
 import json
 import multiprocessing
 import os
+import shutil
 import time
 
 import pandas as pd
 import pytest
 
-from auditcore import disk, store
+from auditcore import disk, records, store
 from auditcore.errors import RunError
 
 SPEC = {"kind": "finetune", "name": "a <b> $x$", "model": {"source": "m"}, "data": {"path": "d.csv"}}
@@ -176,3 +177,14 @@ def test_what_is_made_is_the_user_s_alone_and_an_export_is_as_any_file(home) -> 
         assert (run.path / "more.json").stat().st_mode & 0o777 == 0o400
     finally:
         os.umask(before)
+
+
+def test_a_copy_of_a_shipped_study_opens_in_its_place_and_takes_records(home) -> None:
+    path = store.studies() / "s"
+    store.create_run({"kind": "vectors", "data": {"path": "x.csv"}}, path)
+    assert store.open_run("s").readonly
+    shutil.copytree(path, store.home() / "s")
+    assert store.list_runs()[["run_id", "readonly"]].to_numpy().tolist() == [["s", False]]
+    records.append(store.open_run("s"), "decision", "Ada", choice="accept")
+    assert [r["by"] for r in records.read(store.open_run("s"))] == ["Ada"]
+    assert records.read(store.Run(path)) == []

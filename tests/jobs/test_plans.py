@@ -1,9 +1,12 @@
 """Plans: what is said before a run is what the run would do."""
 
+import os
+
 import pandas as pd
 import pytest
 
-from auditcore.jobs.plan import plan_here
+from auditcore.jobs.estimate import Plan
+from auditcore.jobs.plan import plan_here, slowdown
 from auditcore.spec import parse_spec
 from tests.job_specs import membership_spec
 
@@ -53,3 +56,17 @@ def test_a_target_that_is_its_own_reference_is_said(home, pair) -> None:
     same = plan_here(parse_spec(membership_spec(home, (pair[1], pair[1].parent / "." / pair[1].name))))
     assert "every shift between them will be 0" in same.warnings[0]
     assert "Warning: Target and reference are the same model" in same.to_text()
+
+
+def test_a_busy_machine_is_told_beside_the_time_of_a_free_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 0.0, 0.0), raising=False)
+    assert slowdown() == 3.0
+    plan = Plan("vectors", 10, 0, 3600.0, 0, slowdown=slowdown())
+    assert "about 60 minutes on this machine when it is free (it is busy now: about 3.0 hours beside" in plan.to_text()
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.2, 0.0, 0.0), raising=False)
+    assert "busy" not in Plan("vectors", 10, 0, 3600.0, 0, slowdown=slowdown()).to_text()
+    power = {"attribute": "sex", "n_subjects": 22, "n_classes": 2, "budget": 0.025, "p_within": 0.0, "tests": 2}
+    power |= {"subjects_needed": 4300, "needed_by_one": 3480, "smallest_gap": None}
+    assert "Warning: sex: 22 test subjects" in Plan("vectors", 10, 0, 1.0, 0, [power]).to_text()
+    assert "Warning" not in Plan("vectors", 10, 0, 1.0, 0, [{**power, "p_within": 0.8}]).to_text()
