@@ -73,7 +73,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return frame.to_dict("records")  # type: ignore[return-value]
 
 
-def both_sentence(rows: list[dict[str, Any]]) -> list[str]:
+def both_sentence(rows: list[dict[Any, Any]]) -> list[str]:
     """What holding both vectors gives at least, where the probe of their concatenation reads less than one alone.
 
     rows: one model, one label: artifact, accuracy, accuracy_low, accuracy_high. [] where the concatenation reads most.
