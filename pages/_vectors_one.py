@@ -33,8 +33,7 @@ def draw(
     best = mine.iloc[0]
     meaning = ARTIFACTS.get(artifact, "")
     spec = run.manifest["spec"]
-    last = ", the last" if (spec.get("layers") or spec.get("layer")) in ([-1], -1) else ""
-    where = f"{artifact}, layer {layer}{last}" if spec.get("model") or spec.get("checkpoints") else artifact
+    where = f"{artifact}, layer {layer}" if spec.get("model") or spec.get("checkpoints") else artifact
     ui.section(
         where,
         f"{meaning[:1].upper()}{meaning[1:]}{'. ' if meaning else ''}Shown: the {best['probe']} probe, the stronger.",
@@ -183,6 +182,7 @@ def _facts(run: Run, best: pd.Series, sizes: dict[str, int]) -> None:
         ("rows to test on", words.count(best["n_eval"])),
         ("rows to fit on", words.count(best["n_train"])),
         ("classes", words.count(best["n_classes"])),
+        *([("layer", f"{int(best['layer'])}, the last (−1 in the form)")] if _last(spec) else []),
         ("seeds", ", ".join(str(s) for s in spec.get("seeds") or [])),
         ("what the probe tells of the label (V-information)", _bits(best)),
         *([("code length of the labels", length)] if (length := findings.code_length_words(best)) != UNKNOWN else []),
@@ -195,6 +195,10 @@ def _facts(run: Run, best: pd.Series, sizes: dict[str, int]) -> None:
     ui.facts(pairs)
     ui.chart_title("Near certainty", findings.confident_sentence(best))
     ui.facts([(words.shorten(k, 30), _certain(share, sizes.get(k))) for k, share in findings.confident_by_class(best)])
+
+
+def _last(spec: dict[str, Any]) -> bool:
+    return (spec.get("layers") or spec.get("layer")) in ([-1], -1)
 
 
 def _bits(best: pd.Series) -> str:

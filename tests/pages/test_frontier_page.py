@@ -189,7 +189,7 @@ def test_the_vectors_page_shows_one_checkpoint_and_says_that_the_test_rows_are_s
     app = open_page("vectors.py", run="one", step="100", artifact="meanpool")
     text = words_of(app)
     assert app.selectbox(key="vectors_step_one").value == "100"
-    assert "<h2>meanpool, layer 30, the last</h2>" in text
+    assert "<h2>meanpool, layer 30</h2>" in text
     assert "stay sealed" in text
     assert "Who is taken for whom" in text
     app.selectbox(key="vectors_step_one").set_value("400").run()
