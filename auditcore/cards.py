@@ -4,11 +4,11 @@ The words on a card hold after Holm's correction over every attacker that the ru
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from auditcore import decisions, findings, words
+from auditcore import decisions, findings, subject, words
 from auditcore import verdict as rule
 from auditcore.findings import corrected
 from auditcore.findings import defences as told
@@ -31,15 +31,17 @@ class Card:
 
 
 def of_run(run: Run, read: Read = read_table, limit: int = 6) -> list[Card]:
-    """Verdict cards of a run; empty when it has no result yet."""
+    """Verdict cards of a run, each with the model and the data it speaks of; empty when it has no result yet."""
+    made: list[Card] = []
     if run.kind == "membership" and run.has("attack_metrics") and run.has("verdicts"):
         card = membership_card(read(run, "attack_metrics"), read(run, "verdicts"))
-        return [card] if card else []
-    if run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
-        return vector_cards(read(run, "probe_metrics"), read(run, "verdicts"))[:limit]
-    if decisions.has_checkpoints(run):
-        return checkpoint_cards(run, read)[:limit]
-    return []
+        made = [card] if card else []
+    elif run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
+        made = vector_cards(read(run, "probe_metrics"), read(run, "verdicts"))
+    elif decisions.has_checkpoints(run):
+        made = checkpoint_cards(run, read)
+    about = subject.of(run).line
+    return [replace(card, details=(*card.details, about)) for card in made[:limit]]
 
 
 def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | None:
@@ -80,13 +82,11 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
         mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
         word = said.get(row["attribute"], {}).get(row["artifact"], rule.NOT_RESOLVED)
         probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
-        gap = f"LeakageGap {words.number(row['gap'])}, 90 % interval "
-        gap += words.interval(row["signed_low90"], row["signed_high90"])
         attackers = f"strongest of {probes} probes" if probes > 1 else f"{row['probe']} probe"
-        size = f"{attackers} · {words.count(row['n_subjects'])} subjects · budget {words.number(_budget(mine))}"
+        size = f"{attackers} · budget {_points(_budget(mine))} points"
         what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"])]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size, *_behind(metrics, row))))
+        made.append(Card(word, what, words.percent(row["accuracy"]), (*_spread(row), size, *_behind(metrics, row))))
     return made
 
 
@@ -112,14 +112,25 @@ def checkpoint_cards(run: Run, read: Read = read_table) -> list[Card]:
         word = "not declared" if not declared else "judged on bal_val only"
         if declared and record is not None:
             word = said.get(row["artifact"], rule.NOT_RESOLVED)
-        gap = f"LeakageGap {words.signed(row['signed_gap'])}, 90 % interval "
-        gap += words.interval(row["signed_low90"], row["signed_high90"])
-        size = f"{split}, {words.count(row['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
+        size = f"{split} · budget {_points(seen.declaration.budget)} points"
         name = say.checkpoint_name(at)
         what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"]), f", {name}"]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (gap, size)))
+        made.append(Card(word, what, words.percent(row["accuracy"]), (*_spread(row), size)))
     return made
+
+
+def _spread(row: dict) -> tuple[str, str]:
+    """The interval of the share that stands large on the card, and the gap that is judged, in points of that share."""
+    ends = words.percent_interval(row["accuracy_low"], row["accuracy_high"])
+    told = f"95 % interval {ends}" if ends != words.NONE else "too few subjects for an interval"
+    around = words.interval(100 * row["signed_low90"], 100 * row["signed_high90"], 1)
+    gap = f"LeakageGap (beyond guessing) {_points(row['signed_gap'])} points, 90 % interval {around}"
+    return f"{told}, {words.counted(int(row['n_subjects']), 'subject')}", gap
+
+
+def _points(share: object) -> str:
+    return words.number(100 * float(share), 1) if words.known(share) else words.NONE
 
 
 def _behind(metrics: pd.DataFrame, row: dict) -> list[str]:

@@ -231,10 +231,14 @@ def cards(items: Sequence[Card]) -> None:
     body = "".join(
         f'<div class="ac-card">{pill_html(card.verdict)}<p class="ac-card-what">{sentence_html(card.what)}</p>'
         f'<p class="ac-card-number">{escape(card.number)}</p>'
-        f'<p class="ac-card-detail">{"<br>".join(sentence_html(d) for d in card.details)}</p></div>'
+        f'<p class="ac-card-detail">{"<br>".join(sentence_html(_called(d)) for d in card.details)}</p></div>'
         for card in items
     )
     html(f'<div class="ac-cards">{body}</div>')
+
+
+def _called(detail: str | Sentence) -> str | Sentence:
+    return in_user_names(detail) if isinstance(detail, str) else detail
 
 
 # --- charts and tables ---

@@ -28,10 +28,9 @@ def remember(path: Path, name: str) -> None:
 
 def in_user_names(text: str) -> str:
     """The same words with uploaded files called as the user called them, not by the path they are kept under."""
-    if str(folder()) not in text:
-        return text
     for kept, called in names().items():
-        text = text.replace(str(folder() / kept), called)
+        if kept in text:
+            text = text.replace(str(folder() / kept), called).replace(kept, called)
     return text
 
 

@@ -1,34 +1,59 @@
 """What was audited last, and is it within budget? In: the newest runs. Out: a sentence, cards, comparisons."""
 
+from dataclasses import dataclass
+
 import pandas as pd
 import streamlit as st
 
-from auditcore import cards, decisions, findings, store, summary, verdict, words
+from auditcore import cards, decisions, findings, store, subject, summary, verdict, words
 from auditcore.findings.ceiling import ceiling_row, ceiling_sentence
 from auditcore.store import Run
+from auditcore.subject import Subject
 from auditcore.words import Strong
 from pages import _ui as ui
+from pages._uploads import in_user_names
 
 TITLE = "What this model gives away"
+QUESTIONS = {"membership": "membership", "vectors": "vectors"} | dict.fromkeys(decisions.KINDS, "checkpoints")
+MOST = 4  # models and data shown; the others are named
+CARDS = 4  # of one run
+
+
+@dataclass(frozen=True)
+class Part:
+    """One model on one data set, and of each question about it the newest audit."""
+
+    about: Subject
+    runs: dict[str, Run]
 
 
 def main() -> None:
     """Draw the page."""
     runs = store.list_runs()
     chosen = ui.current_run()
-    shown = _shown(runs, chosen)
     with ui.guard():
-        found = {kind: summary.finding(run, ui.read) for kind, run in shown.items()}
-        drawn = [card for run in shown.values() for card in cards.of_run(run, ui.read, limit=5)]
-    if not drawn:
+        every = _parts(runs, chosen)
+        parts = every[:MOST]
+        said = [_told(part) for part in parts]
+        drawn = [[c for run in part.runs.values() for c in cards.of_run(run, ui.read, CARDS)] for part in parts]
+    if not any(drawn):
         _empty(runs, chosen)
         return
-    ui.head(TITLE, _sentence(list(found.values())))
+    several = len(parts) > 1
+    ui.head(_title(parts), _lead(drawn, parts) if several else said[0])
     _working(runs)
-    for run in shown.values():
-        _warn(run)
-    ui.cards(drawn)
-    ui.quiet(_sources(shown))
+    for part, told, mine in zip(parts, said, drawn, strict=True):
+        if several:
+            ui.section(in_user_names(part.about.model), in_user_names(_source(part)))
+            ui.text(told)
+        for run in part.runs.values():
+            _warn(run)
+        ui.cards(mine)
+    if not several:
+        ui.quiet(in_user_names(f"{parts[0].about.model}. {_source(parts[0])}"))
+    ui.quiet(_not_shown(every[MOST:]))
+    ui.quiet(f"Within budget: {verdict.MEANINGS[verdict.WITHIN]}. {verdict.LEVELS}")
+    shown = {question: run for part in reversed(parts) for question, run in part.runs.items()}
     left, right = st.columns([1.7, 1], gap="large")
     with left:
         _membership_comparison(runs, shown)
@@ -37,40 +62,61 @@ def main() -> None:
         _next_steps(runs, shown)
 
 
-def _shown(runs: pd.DataFrame, chosen: Run | None) -> dict[str, Run]:
-    """The chosen run, and the newest finished run of the other kind: two questions, two answers."""
-    shown: dict[str, Run] = {}
-    done = runs[runs["status"] == "done"]
-    for kind in ("membership", "vectors"):
-        if chosen is not None and chosen.kind == kind and chosen.has("verdicts"):
-            shown[kind] = chosen
+def _parts(runs: pd.DataFrame, chosen: Run | None) -> list[Part]:
+    """Audits put together by what they speak of: numbers of two models are never said of one. The chosen run's first.
+
+    Newest first, the shipped studies last; an audit replaces only an older one of the same model, data and question.
+    """
+    done = [str(i) for i in runs.loc[(runs["status"] == "done") & runs["kind"].isin(list(QUESTIONS)), "run_id"]]
+    first = [chosen.id] if chosen is not None and chosen.kind in QUESTIONS else []
+    found: dict[tuple[str, str], Part] = {}
+    for run in map(store.open_by_id, dict.fromkeys(first + done)):
+        if not (run.has("verdicts") or decisions.has_checkpoints(run)):
             continue
-        newest = done[done["kind"] == kind]
-        for run_id in newest["run_id"]:
-            run = store.open_by_id(run_id)
-            if run.has("verdicts"):
-                shown[kind] = run
-                break
-    return shown
+        about = subject.of(run)
+        found.setdefault(about.key, Part(about, {})).runs.setdefault(QUESTIONS[run.kind], run)
+    return list(found.values())
 
 
-def _sentence(findings: list) -> tuple:
-    parts: tuple = ()
-    for found in findings:
-        parts += (" ", *found) if parts and found else tuple(found)
-    return parts
+def _title(parts: list[Part]) -> str:
+    if len({part.about.model_key for part in parts}) > 1:
+        return "What these models give away"
+    return TITLE if len(parts) == 1 else f"{TITLE}, on {len(parts)} data sets"
 
 
-def _sources(shown: dict[str, Run]) -> list[str]:
-    parts = []
-    for kind, run in shown.items():
-        name, _ = ui.names(run)
+def _lead(drawn: list[list], parts: list[Part]) -> list[str]:
+    """How many models and data sets stand here, and in how many of them something is over budget."""
+    over = sum(any(card.verdict == verdict.OVER for card in mine) for mine in drawn)
+    models, data = ({getattr(part.about, key) for part in parts} for key in ("model_key", "data_key"))
+    what = f"{words.counted(len(models), 'model')} on {words.counted(len(data), 'data set')}"
+    told = Strong(f"{over} of {len(parts)} over budget" if over else "none over budget")
+    return [f"{what}: ", told, ". A number speaks of the model and the data that it stands under, of no other."]
+
+
+def _told(part: Part) -> tuple[str, ...]:
+    """What was found of one model, in the order of the questions."""
+    told: tuple[str, ...] = ()
+    for run in part.runs.values():
+        found = summary.finding(run, ui.read)
+        told += (" ", *found) if told and found else tuple(found)
+    return told
+
+
+def _source(part: Part) -> str:
+    named = []
+    for run in part.runs.values():
+        name, kind = ui.names(run)
         study = ", a study that ships with the product" if run.readonly else ""
-        parts.append(
-            f"{ui.KIND_NAMES[kind]}: {words.shorten(name)}, {words.when(run.manifest.get('finished'))}{study}."
-        )
-    meaning = f" Within budget: {verdict.MEANINGS[verdict.WITHIN]}. {verdict.LEVELS}"
-    return [" ".join(parts) + meaning]
+        named.append(f"{kind}: {words.shorten(name)}, {words.when(run.manifest.get('finished'))}{study}")
+    return f"Data: {part.about.data}. {'. '.join(named)}."
+
+
+def _not_shown(parts: list[Part]) -> str:
+    """The models and data sets for which there was no room, by name; "" when there are none."""
+    if not parts:
+        return ""
+    names = ui.quiet_names([ui.names(run)[0] for part in parts for run in part.runs.values()], 6)
+    return f"Not shown here, but on Runs and reports: {names}."
 
 
 def _warn(run: Run) -> None:
@@ -101,7 +147,10 @@ def _membership_comparison(runs: pd.DataFrame, shown: dict[str, Run]) -> None:
     ui.section(sentence)
     lines = [f"{r.name}: {words.percent(r.value)} at 1 % false alarms" for r in frame.itertuples()]
     ui.chart(membership_comparison(frame), "membership_comparison", f"{words.plain(sentence)}. {'; '.join(lines)}")
-    ui.quiet("Strongest attack of each run at the same false alarm rate; bars are 95 % intervals over rows.")
+    ui.quiet(
+        "Strongest attack of each run at the same false alarm rate; bars are 95 % intervals over rows. Runs may "
+        "differ in model and data: Remembered rows names both and compares two runs row by row."
+    )
 
 
 def _artifact_comparison(shown: dict[str, Run]) -> None:
@@ -126,8 +175,9 @@ def _artifact_comparison(shown: dict[str, Run]) -> None:
     ui.chart(fig, "artifact_comparison", alt)
     where = "the test split" if split == findings.TEST_SPLITS[0] else f"split {split}"
     ui.quiet(
-        f"{attribute} on {where}, {words.count(rows['n_subjects'].iloc[0])} subjects; bars are 95 % intervals over "
-        "subjects, the shaded band is the budget around chance."
+        f"{attribute} from vectors of {in_user_names(subject.of(run).line)}, {where}, "
+        f"{words.count(rows['n_subjects'].iloc[0])} subjects; bars are 95 % intervals over subjects, the band is "
+        "the budget around chance."
     )
     ui.quiet(ceiling_sentence(top, rows.iloc[0]))
 
@@ -152,10 +202,10 @@ def _next_steps(runs: pd.DataFrame, shown: dict[str, Run]) -> None:
     mitigated = runs[(runs["status"] == "done") & runs["kind"].isin(decisions.KINDS)]
     if len(mitigated):
         newest = str(mitigated["run_id"].iloc[0])
-        ui.page_link("frontier.py", "See what a mitigation keeps and what still leaks", newest)
+        ui.page_link("frontier.py", "See what a mitigation still leaks", newest)
     ui.page_link("runs.py", "Compare, export or delete runs")
     if all(run.readonly for run in shown.values()):
-        ui.quiet("The results shown were computed from the bundled study. Everything stays on this machine.")
+        ui.quiet("All of it comes from the studies that ship with the product. Everything stays on this machine.")
     else:
         ui.quiet("Everything stays on this machine.")
 

@@ -40,7 +40,8 @@ MAY_IMPORT = {
         "decisions",
         "votes",
     },
-    "cards": {"errors", "spec", "verdict", "words", "findings", "store", "decisions", "summary"},
+    "subject": {"store", "words"},
+    "cards": {"errors", "spec", "verdict", "words", "findings", "store", "decisions", "summary", "subject"},
     "report": {
         "errors",
         "disk",

@@ -40,11 +40,62 @@ def test_overview_answers_both_questions_from_the_newest_runs(open_page) -> None
     assert app.sidebar.selectbox[0].value == "full"
     assert "falsely accuses 1 row in 100" in text
     assert "names recorded_race correctly" in text
-    assert text.count("ac-card-number") == 3
+    assert text.count("ac-card-number") == 4
     assert "over budget" in text
+    assert "What these models give away" in text  # three fingerprints
+    assert "3 models on 3 data sets" in text
     assert "notes · LoRA gives away about" in text
     assert "fewer rows than notes · full" in text
     assert len(app.get("plotly_chart")) == 2
+
+
+def about(run: store.Run, model: str, data: str) -> None:
+    run.update(fingerprints={**run.manifest["fingerprints"], "model": model, "data": data})
+
+
+def test_only_audits_of_one_model_and_one_data_set_are_said_of_this_model(open_page, home: Path) -> None:
+    rows = named(membership_run(home / "rows", rows=1600, tokens=8, lift=2.5), "its rows", 1)
+    vectors = named(vectors_run(home / "vectors", rows=300), "its vectors", 2)
+    about(rows, "m1", "d1")
+    about(vectors, "m1", "d1")
+    text = words_of(open_page())
+    assert "<h1>What this model gives away</h1>" in text
+    assert "<h2>smollm2-135m" not in text
+    about(vectors, "m1", "d2")
+    assert "What this model gives away, on 2 data sets" in words_of(open_page())
+    about(vectors, "m2", "d1")
+    text = words_of(open_page())
+    assert "What these models give away" in text
+    assert text.index("<h2>smollm2-135m</h2>") < text.index("<h2>runs/ft/checkpoints/last</h2>")
+    assert "smollm2-135m · notes.parquet" in text  # on the card
+    assert "runs/ft/checkpoints/last · rows.csv" in text
+
+
+def test_vectors_of_a_model_that_nobody_named_replace_no_other_audit(open_page, home: Path) -> None:
+    named(vectors_run(home / "study", rows=300), "the study", 1)
+    toy = named(vectors_run(home / "toy", rows=60, seed=1), "the toy", 2)
+    spec = toy.manifest["spec"]
+    toy.update(spec={**spec, "model": None, "vectors": {"path": "/x/emb.parquet"}}, fingerprints={"data": "d9"})
+    text = words_of(open_page())
+    assert "given vectors emb.parquet, model not named" in text
+    assert "the study" in text
+    assert text.count("ac-card-number") == 4
+
+
+def test_a_mitigation_stands_there_with_the_verdict_of_its_test_rows(open_page, home: Path, monkeypatch) -> None:
+    monkeypatch.setattr(store, "studies", lambda: ROOT / "data" / "studies")
+    text = words_of(open_page())
+    assert "SurfaceLoRA (bundled notes, lasttok-2)" in text
+    assert "On the sealed test rows, step 200 is " in text
+    assert "✓ within budget" in text
+    assert "95 % interval 20.1 to 22.7" in text
+
+
+def test_models_for_which_there_is_no_room_are_named(open_page, home: Path) -> None:
+    for i in range(6):
+        named(vectors_run(home / f"v{i}", rows=60, seed=i), f"run {i}", i)
+    text = words_of(open_page())
+    assert "Not shown here, but on Runs and reports: run 1, run 0." in text
 
 
 @pytest.mark.usefixtures("runs")
