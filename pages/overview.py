@@ -16,7 +16,7 @@ from pages._uploads import in_user_names
 TITLE = "What this model gives away"
 QUESTIONS = {"membership": "membership", "vectors": "vectors"} | dict.fromkeys(decisions.KINDS, "checkpoints")
 MOST = 4  # models and data shown; the others are named
-CARDS = 4  # of one run
+CARDS = 4  # of one run, where one model stands alone; else two, and its sentence names the rest
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ def main() -> None:
         every = _parts(runs, chosen)
         parts = every[:MOST]
         said = [_told(part) for part in parts]
-        drawn = [[c for run in part.runs.values() for c in cards.of_run(run, ui.read, CARDS)] for part in parts]
+        most = 2 if len(parts) > 1 else CARDS
+        drawn = [[c for run in part.runs.values() for c in cards.of_run(run, ui.read, most)] for part in parts]
     if not any(drawn):
         _empty(runs, chosen)
         return

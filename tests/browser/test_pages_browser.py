@@ -8,7 +8,7 @@ import pytest
 from tests.browser.conftest import NAME, overflow, settled
 
 PAGES = {
-    "/": "What this model gives away",
+    "/": "What these models give away",
     "/setup": "New audit",
     "/vectors": "Exported vectors",
     "/defences": "Defences",
