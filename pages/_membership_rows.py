@@ -44,8 +44,7 @@ def draw(run: Run, attack: str, threshold: float | None, skip_first: bool) -> st
         subject = _membership_groups.choose(run)
     ids, first = _ids(run, attack, who, sort, search, subject)
     row = _current(run, first)
-    listed = row if st.session_state.get(ROW_KEY) or st.query_params.get(ROW_KEY) else None
-    page = _table_page(ids, listed, (run.id, attack, who, sort, search, subject))
+    page = _table_page(ids, row, (run.id, attack, who, sort, search, subject))
     if len(ids):
         _table(run, attack, threshold, ids[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], row, page)
     else:

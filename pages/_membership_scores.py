@@ -98,8 +98,15 @@ def _called(version: str, path: str, attack: str, threshold: float | None) -> tu
 
 @st.cache_data(show_spinner=False, max_entries=40)
 def _histogram(version: str, path: str, attack: str) -> dict[str, Any]:
-    columns = ["attack", "member", "score", "rank_score", "status"]
-    return vars(figures.histogram(Run(Path(path)).read("membership_scores", columns, "attack = ?", [attack]), attack))
+    run, columns = Run(Path(path)), ["attack", "member", "score", "rank_score", "status"]
+    found = vars(figures.histogram(run.read("membership_scores", columns, "attack = ?", [attack]), attack))
+    query = """
+        select count(*) as n from membership_scores s join examples e using (example_id)
+        where s.attack = ? and s.member is null and e.member is not null and s.status <> 'no_evidence'
+    """
+    left = int(run.sql(query, [attack], ["membership_scores", "examples"])["n"].iloc[0]) if run.has("examples") else 0
+    counts = found["counts"]
+    return {**found, "counts": {**counts, "unknown": counts["unknown"] - left, "left_out": left}}
 
 
 @st.cache_data(show_spinner=False, max_entries=40)

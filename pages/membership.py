@@ -111,18 +111,21 @@ def _choose(run: Run, metrics: pd.DataFrame | None) -> Choice:
     options = {f"{100 * f:g}": f for f in rates}
     default = (findings.finest_fpr(metrics) if metrics is not None else None) or findings.HEADLINE_FPR
     start = f"{100 * default:g}"
+    ranked = findings.points(metrics, default)["attack"].tolist() if metrics is not None and len(metrics) else []
+    first = next((a for a in ranked if a in attacks), attacks[0])  # what the head of the page speaks of
     left, right = st.columns([1, 1], vertical_alignment="bottom")
     with left:
         # Buttons as long as they fit into one line.
         pick: Any = st.segmented_control if len(attacks) <= 5 else st.selectbox
-        more = {"default": attacks[0], "required": True} if len(attacks) <= 5 else {}
+        few = len(attacks) <= 5
+        more = {"default": first, "required": True} if few else {"index": attacks.index(first)}
         attack = pick("Attack", attacks, key=ATTACK_KEY, bind="query-params", format_func=findings.attack_name, **more)
     with right:
         rate = st.segmented_control(
             "Other rows falsely accused, %", list(options), key=FPR_KEY, bind="query-params", required=True,
             default=start if start in options else next(iter(options)),
         )  # fmt: skip
-    attack = attack if attack in attacks else attacks[0]
+    attack = attack if attack in attacks else first
     fpr = options.get(str(rate), default)
     threshold = findings.threshold_at(metrics, attack, fpr) if metrics is not None and len(metrics) else None
     return Choice(attack, fpr, threshold, bool(spec.get("skip_first", True)))
@@ -137,7 +140,8 @@ def _attacks(run: Run, metrics: pd.DataFrame, choice: Choice):
             caption = findings.roc_sentence(metrics, len(drawn.points), drawn.realisable)
             best = findings.strongest_attack(metrics, choice.target_fpr)
             ui.chart_title(_roc_title(best, choice), caption)
-            fig = figures.roc_figure(drawn, choice.target_fpr, best=None if best is None else str(best["attack"]))
+            name = None if best is None else str(best["attack"])
+            fig = figures.roc_figure(drawn, choice.target_fpr, best=name, chosen=choice.attack)
             ui.chart(fig, "roc", f"Log-log ROC of {len(metrics['attack'].unique())} attacks. {words.plain(caption)}")
             _left_out(drawn)
         else:

@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from auditcore import cli, store
+from auditcore.errors import ModelError, SpecError
+from auditcore.lm.sources import resolve
 from auditcore.spec import parse_spec
 
 WORDS = ["fever", "cough", "admitted", "patient", "stocks", "fell", "record", "discharged", "home", "follow"]
@@ -105,6 +107,27 @@ def test_a_shipped_study_says_that_its_model_is_not_there(tmp_path, monkeypatch,
     assert "shipped without its fine-tuned model (runs/notes-finetune/checkpoints/last)" in said
     assert "python -m auditcore run studies/notes-finetune.yaml --out runs/notes-finetune; " in said
     assert "python -m auditcore run studies/notes-membership.yaml --out runs/notes-membership." in said
+
+
+def test_a_checkpoint_that_is_not_trained_yet_says_which_command_makes_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError) as error:
+        resolve("runs/notes-finetune/checkpoints/last")
+    command = "python -m auditcore run studies/notes-finetune.yaml --out runs/notes-finetune"
+    assert str(error.value).endswith(f"no such file or folder. It is made by a fine-tuning run: {command}")
+    with pytest.raises(ModelError, match="a fine-tuning run writes: run that first, with --out runs/mine"):
+        resolve("runs/mine/checkpoints/best")
+
+
+def test_a_new_text_is_judged_by_the_strongest_attack_that_can() -> None:
+    from auditcore.jobs.classify import strongest
+
+    run = store.open_run(Path(__file__).resolve().parents[1] / "data" / "studies" / "notes-membership")
+    spec, metrics = parse_spec(run.manifest["spec"]), run.read("attack_metrics")
+    assert strongest(spec, metrics, 0.01) == "min_k_pp"  # recall found more, but a new text has no prefix
+    assert strongest(spec, metrics, 0.001) == "ez"  # no attack has a rate there: the first, and the error says why
+    with pytest.raises(SpecError, match="none of this run's attacks"):
+        strongest(parse_spec({**run.manifest["spec"], "attacks": ["recall"]}), metrics, 0.01)
 
 
 def test_a_file_without_a_text_lists_its_columns(home, capsys) -> None:

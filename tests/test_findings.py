@@ -198,7 +198,13 @@ def test_a_row_in_words(changes, threshold, words):
         (1.87, 98, 98, False, "right of the line is called a training row, and so are all 98 rows without a ratio"),
         (1.87, 1, 1, False, "right of the line is called a training row, and so is the 1 row without a ratio"),
         (1.87, 98, 0, False, "called a training row; none of the 98 rows without a ratio"),
-        (1e202, 98, 22, True, "EZ scores: only 22 of the 98 rows without a ratio are called training rows"),
+        (
+            1e202,
+            98,
+            22,
+            True,
+            "EZ scores: at this rate only 22 rows are called training, among the 98 without a ratio",
+        ),
         (9e9, 0, 0, True, "EZ scores: at this rate no row is called a training row"),
     ],
 )
@@ -213,6 +219,8 @@ def test_the_caption_of_the_scores_says_where_rows_without_a_ratio_stand():
     assert "count as 0" in plain(findings.scores_sentence({**counts, "forced_low": 2}, "ez"))
     assert "No row is without a ratio." in plain(findings.scores_sentence({**counts, "forced": 0}, "ez"))
     assert "ratio" not in plain(findings.scores_sentence({**counts, "forced": 0}, "loss"))
+    left = plain(findings.scores_sentence({**counts, "unknown": 50, "left_out": 5}, "ez"))
+    assert "Not drawn: 50 of unknown membership and 5 of known membership that the run leaves out" in left
 
 
 def test_no_evidence_is_never_called_a_member():
@@ -230,7 +238,7 @@ def test_scores_have_the_digits_they_deserve(value, words):
 
 
 def test_a_threshold_among_forced_rows_is_not_written_out():
-    assert findings.score_words(row(), "ez", 1e300) == "EZ 4.31 (threshold beyond every score)"
+    assert findings.score_words(row(), "ez", 1e300) == "EZ 4.31 (threshold above every row with a ratio)"
 
 
 def test_confident_inferences_by_class_survive_broken_json():

@@ -302,7 +302,8 @@ def _parser() -> argparse.ArgumentParser:
     classify = command("classify", _classify, "was this text trained on? with a finished membership run's threshold")
     classify.add_argument("run", metavar="RUN")
     classify.add_argument("text", metavar="TEXT|FILE", help="a text, a .txt file, or a table with the run's columns")
-    classify.add_argument("--attack", default="ez")
+    default = "default: the run's strongest at that rate that can judge a new text (recall, lira and spv cannot)"
+    classify.add_argument("--attack", help=default)
     accused = "share of non-members falsely accused, as a fraction (default 0.01, which is 1 percent)"
     classify.add_argument("--fpr", type=float, default=0.01, help=accused)
 

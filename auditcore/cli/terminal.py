@@ -40,7 +40,7 @@ def verdict_table(verdicts: pd.DataFrame) -> str:
             "split": verdicts["split"],
             "above chance": [signed(v) for v in verdicts["value"].astype(float)],
             "90 % interval": [
-                f"{signed(low)} to {signed(high)}"
+                f"{signed(low)} to {signed(high)}" if low == low else "-"
                 for low, high in zip(verdicts["low"].astype(float), verdicts["high"].astype(float), strict=True)
             ],
             "budget": verdicts["budget"],

@@ -25,14 +25,15 @@ DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "2px 4px", "10px 
 MAX_POINTS = 400  # of one curve; more cannot be told apart on a screen
 
 
-def colours(attacks: list[str]) -> dict[str, str]:
-    """The colour of each attack; grey for those without one of their own."""
-    return {a: COLOURS.get(a, theme.QUIET) for a in attacks}
+def colours(attacks: list[str], best: str | None = None) -> dict[str, str]:
+    """The colour of each attack; grey for those without one of their own, but the best takes the one left over."""
+    spare = theme.ROSE if "lira" not in attacks else theme.QUIET
+    return {a: COLOURS.get(a, spare if a == best else theme.QUIET) for a in attacks}
 
 
-def named(attacks: list[str], best: str | None = None) -> list[str]:
-    """Attacks whose curve carries its name: all of a few, else those with a colour of their own and the best."""
-    return attacks if len(attacks) <= FEW else [a for a in attacks if a in COLOURS or a == best]
+def named(attacks: list[str], *told: str | None) -> list[str]:
+    """Attacks whose curve carries its name: all of a few, else those with a colour of their own and those told of."""
+    return attacks if len(attacks) <= FEW else [a for a in attacks if a in COLOURS or a in told]
 
 
 # --- ROC ---
@@ -84,15 +85,25 @@ def _thin(corners: pd.DataFrame) -> pd.DataFrame:
     return corners[last]
 
 
-def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420, best: str | None = None) -> go.Figure:
+def roc_figure(
+    drawn: Curves,
+    target_fpr: float | None = None,
+    height: int = 420,
+    best: str | None = None,
+    chosen: str | None = None,
+) -> go.Figure:
     """Draw true against false positive rate, both on log axes, steps as they are.
 
     Curves carry their names in the left margin, where they lie furthest apart; the scale of the y-axis stands at the
-    right, so that neither covers a line. Grey ones of a long list are told apart by their dashes, in a legend below.
-    best: the attack that words beside the picture speak of; it always carries its name.
+    right, so that neither covers a line. Of a long list the grey ones, and those that begin far from that margin, are
+    told apart by their dashes, in a legend below. best: the attack that words beside the picture speak of; chosen: the
+    one that the rest of the page shows; both carry their names.
     """
     attacks = list(dict.fromkeys(drawn.points["attack"]))
-    hues, direct = colours(attacks), named(attacks, best)
+    hues, direct = colours(attacks, best), named(attacks, best, chosen)
+    if len(attacks) > FEW:  # a curve that begins further right would have its name where it is not
+        begins = drawn.points.groupby("attack")["fpr"].min()
+        direct = [a for a in direct if begins[a] <= 10 * drawn.floor]
     quiet_ones = [a for a in attacks if a not in direct]
     dashes = {a: DASHES[i % len(DASHES)] for i, a in enumerate(quiet_ones)}
     below = 0 if not quiet_ones else 18 + 22 * -(-len(quiet_ones) // 2)
@@ -117,7 +128,7 @@ def roc_figure(drawn: Curves, target_fpr: float | None = None, height: int = 420
             name=escape(attack_name(attack)),
             line={
                 "color": hues[attack],
-                "width": 3 if attack in (attacks[0], best) else 2 if attack in direct else 1.5,
+                "width": 3 if attack in (best or attacks[0], chosen) else 2 if attack in direct else 1.5,
                 "shape": "hv",
                 "dash": dashes.get(attack, "solid"),
             },

@@ -188,7 +188,8 @@ def _threshold_line(fig: Canvas, threshold: float, bins: Histogram, low: float, 
     beyond = x > high
     x = min(max(x, low), high + 1.2 * (high - low) / max(len(bins.table), 1))
     fig.add_vline(x=x, line={"width": 1.5, "color": theme.ACCENT})
-    text = "threshold beyond the scale" if beyond else f"called training rows from {score_number(threshold)}"
+    far = "threshold: among the rows without a ratio" if any(bins.forced) else "threshold: above nearly every row"
+    text = far if beyond else f"called training rows from {score_number(threshold)}"
     near_right = x > low + 0.6 * (high - low)
     fig.note(text, x, 1.0, yref="paper", yanchor="bottom", xanchor="right" if near_right else "left",
                font={"size": 12, "color": theme.ACCENT})  # fmt: skip

@@ -39,7 +39,7 @@ def attack_table(
     """
     rows = points(metrics, target_fpr)
     auc = metrics[metrics["metric"] == "auc"].set_index("attack")
-    hues = colours(list(dict.fromkeys(metrics["attack"])))
+    hues = colours(list(dict.fromkeys(metrics["attack"])), str(rows["attack"].iloc[0]) if len(rows) else None)
     body = "".join(_line(row, auc, hues, passes, needed, said or {}) for row in rows.to_dict("records"))
     rate = percent(target_fpr, 0 if target_fpr >= 0.01 else 1)
     head = (

@@ -180,7 +180,8 @@ def roc_sentence(metrics: pd.DataFrame, drawn: int, realisable: int) -> list[str
 def scores_sentence(counts: dict[str, int], attack: str) -> list[str]:
     """Caption of the score distributions.
 
-    counts: numbers of rows: member, nonmember, forced, forced_low (of them, ranked as 0), no_evidence, unknown.
+    counts: numbers of rows: member, nonmember, forced, forced_low (of them, ranked as 0), no_evidence, unknown,
+    left_out (known, but part of no metric).
     """
     groups = f"{counted(counts['member'], 'member')} and {counted(counts['nonmember'], 'non-member')} drawn"
     parts = [f"{groups}; the outermost bars hold everything beyond the scale."]
@@ -193,7 +194,11 @@ def scores_sentence(counts: dict[str, int], attack: str) -> list[str]:
         parts.append(" No row is without a ratio.")
     left = [
         f"{count(counts[key])} {words}"
-        for key, words in (("no_evidence", "without evidence"), ("unknown", "of unknown membership"))
+        for key, words in (
+            ("no_evidence", "without evidence"),
+            ("unknown", "of unknown membership"),
+            ("left_out", "of known membership that the run leaves out of every metric (see its notes)"),
+        )
         if counts.get(key)
     ]
     if left:

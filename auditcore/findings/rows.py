@@ -66,7 +66,9 @@ def scores_title(attack: str, threshold: object, forced: int, forced_called: int
     if beyond and not forced_called:
         return f"{start}: at this rate no row is called a training row"
     if beyond:
-        return f"{start}: only {count(forced_called)} of the {apart} are called training rows"
+        are = "are" if forced_called > 1 else "is"
+        only = f"{start}: at this rate only {counted(forced_called, 'row')} {are} called training"
+        return f"{only}, among the {count(forced)} without a ratio"
     right = f"{start}: every row right of the line is called a training row"
     if not forced:
         return right
@@ -117,7 +119,7 @@ def score_words(row: Any, attack: str, threshold: object = None) -> str:
     return (
         value
         if limit is None
-        else f"{value} (threshold {'beyond every score' if limit > 1e100 else score_number(limit)})"
+        else f"{value} (threshold {'above every row with a ratio' if limit > 1e100 else score_number(limit)})"
     )
 
 

@@ -14,12 +14,14 @@ from auditcore.spec import DataSpec, MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
 RECIPES = Path(__file__).resolve().parents[2] / "studies"  # the specs behind the shipped studies
+OF_ONE_AUDIT = frozenset({"prefixed", "shadows", "self_prompt"})  # what a new text alone does not bring
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
 
 
-def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) -> pd.DataFrame:
+def classify(run: Run, text: str, attack: str | None = None, target_fpr: float = 0.01) -> pd.DataFrame:
     """Score new texts as the run's rows were scored and compare with its threshold at `target_fpr`.
 
+    attack: its name; None takes the run's strongest at this rate that can judge a new text (`strongest`).
     text: a text; a file with one text; or a table with the columns of the run's data. Returns one row per text:
     example_id, answer (member | not a member | no evidence), attack, score, threshold, false_alarms_at_threshold,
     status, tokens_scored, and cut: the text was longer than the run's max_length, and its end was not looked at.
@@ -33,10 +35,11 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
     if not isinstance(spec, MembershipSpec) or not run.has("attack_metrics"):
         raise RunError(f"Run {run.id} is no finished membership run, so it has no threshold to classify with.")
     metrics = run.read("attack_metrics")
+    attack = attack or strongest(spec, metrics, target_fpr)
     # Said before the models are loaded, when there is no such operating point.
     roc.classify({"rank_score": 0.0, "status": "ok"}, metrics, attack, target_fpr)
     needed = evidence.needs([attack])
-    if needed & {"prefixed", "shadows", "self_prompt"}:
+    if needed & OF_ONE_AUDIT:
         why = "compares rows of one audit or keeps no model of its own"
         raise SpecError(f"attack '{attack}' {why}, so it cannot judge a new text; choose another.")
     _require_models(run, spec)
@@ -75,6 +78,17 @@ def classify(run: Run, text: str, attack: str = "ez", target_fpr: float = 0.01) 
             "cut": encoded.truncated | encoded.target_truncated,
         }
     )
+
+
+def strongest(spec: MembershipSpec, metrics: pd.DataFrame, target_fpr: float = 0.01) -> str:
+    """The attack that found most at this rate among those that can judge a new text; the first of the run's when none
+    has a rate there. metrics: table `attack_metrics`. Raises SpecError when none can judge a new text."""
+    able = [name for name in spec.attacks if not evidence.needs([name]) & OF_ONE_AUDIT]
+    if not able:
+        raise SpecError(f"none of this run's attacks ({', '.join(spec.attacks)}) can judge a new text.")
+    at = metrics[metrics["attack"].isin(able) & np.isclose(metrics["target_fpr"].astype(float), target_fpr)]
+    at = at[at["threshold"].notna()].sort_values("value", ascending=False, kind="stable")
+    return able[0] if at.empty else str(at["attack"].iloc[0])
 
 
 def _require_models(run: Run, spec: MembershipSpec) -> None:

@@ -75,7 +75,19 @@ def resolve(source: str | Path, base: str | Path | None = None) -> Source:
         return Source(text, "folder", path)
     if _HUB_ID.fullmatch(text) and path.suffix.lower() not in (".gguf", ".safetensors", *PICKLED):
         return Source(text, "hub", None)
-    raise ModelError(f"{text}: no such file or folder. {_WAY_OUT}{did_you_mean(text, SHORT_NAMES)}")
+    way_out = _training_of(path) or f"{_WAY_OUT}{did_you_mean(text, SHORT_NAMES)}"
+    raise ModelError(f"{text}: no such file or folder. {way_out}")
+
+
+def _training_of(path: Path) -> str:
+    """How a missing checkpoint of a run (FOLDER/checkpoints/NAME) is made; "" for any other path."""
+    if path.parent.name != "checkpoints":
+        return ""
+    run = path.parent.parent
+    recipe = Path("studies") / f"{run.name}.yaml"
+    if not (Path(__file__).resolve().parents[2] / recipe).is_file():
+        return f"It is a checkpoint that a fine-tuning run writes: run that first, with --out {run}."
+    return f"It is made by a fine-tuning run: python -m auditcore run {recipe} --out {run}"
 
 
 def changes_biases(adapter: Source) -> bool:

@@ -70,6 +70,24 @@ def test_of_many_attacks_the_grey_ones_stand_in_the_legend_and_the_best_is_named
     assert not figures.roc_figure(figures.curves(ROC, 1000), 0.01).layout.showlegend
 
 
+def test_the_best_is_in_colour_and_a_curve_that_begins_far_from_its_name_stands_in_the_legend():
+    attacks = ["ez", "loss", "reference", "zlib", "lowercase", "min_k", "recall"]
+    many = pd.concat([ROC[ROC["attack"] == "ez"].assign(attack=a) for a in attacks], ignore_index=True)
+    late = pd.DataFrame({"attack": "wbc", "fpr": [0.0, 0.2, 1.0], "tpr": [0.0, 0.54, 1.0], "threshold": [np.nan, 1, 0]})
+    fig = figures.roc_figure(figures.curves(pd.concat([many, late]), 1000), 0.01, best="recall", chosen="zlib")
+    lines = {t.name: t for t in fig.data}
+    assert lines["ReCaLL"].line.color not in (
+        theme.QUIET,
+        *(figures.COLOURS[a] for a in attacks if a in figures.COLOURS),
+    )
+    assert lines["ReCaLL"].line.width == lines["zlib"].line.width == 3
+    on_curves = {a.text for a in fig.layout.annotations}
+    assert "<b>zlib</b>" in on_curves
+    assert "<b>WBC</b>" not in on_curves
+    assert lines["WBC"].showlegend
+    assert lines["WBC"].line.color == figures.COLOURS["wbc"]
+
+
 def test_an_attack_without_any_hit_has_no_curve_and_is_named():
     flat = pd.DataFrame({"attack": "loss", "fpr": [0.0, 0.5], "tpr": [0.0, 0.0], "threshold": [1.0, 0.0]})
     drawn = figures.curves(flat, 100)
