@@ -27,11 +27,13 @@ MEANINGS = {
     BELOW: "the attacker does worse than guessing: check the splits before reading anything else",
 }
 
-# Why two levels stand on one page.
-LEVELS = (
-    "A number carries its 95\u00a0% interval; a verdict is read off the 90\u00a0% interval, on purpose: each of its "
-    "two ends errs at most 5 times in 100, which makes “within budget” a test at 5\u00a0%."
+# Under a table of verdicts, whose intervals are all of the one kind.
+JUDGED = (
+    "A verdict is read off the 90\u00a0% interval, on purpose: each of its two ends errs at most 5 times in 100, which "
+    "makes “within budget” a test at 5\u00a0%."
 )
+# Why two levels stand on one page.
+LEVELS = f"A number carries its 95\u00a0% interval; {JUDGED[:1].lower()}{JUDGED[1:]}"
 
 
 def power_basis(tests: int, needed_by_one: int) -> str:

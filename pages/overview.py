@@ -178,7 +178,8 @@ def _artifact_comparison(shown: dict[str, Run]) -> None:
     ui.quiet(
         f"{attribute} from vectors of {in_user_names(subject.of(run).line)}, {where}, "
         f"{words.count(rows['n_subjects'].iloc[0])} subjects; bars are 95 % intervals over subjects, the band is "
-        "the budget around chance."
+        "the budget around chance. All vectors are read on the same subjects: overlapping bars are no test of their "
+        "difference."
     )
     ui.quiet(ceiling_sentence(top, rows.iloc[0]))
 
@@ -186,11 +187,10 @@ def _artifact_comparison(shown: dict[str, Run]) -> None:
 def _artifact_sentence(rows: pd.DataFrame) -> tuple[str, ...]:
     most, least = rows.iloc[0], rows.iloc[-1]
     attribute = words.shorten(most["attribute"], 40)
+    told = f"{most['artifact']} tells {attribute} in {summary.per_hundred(most['accuracy'])} of 100 cases"
     if len(rows) == 1:
-        return (f"{most['artifact']} tells {attribute} in {summary.per_hundred(most['accuracy'])} of 100 cases",)
-    if most["accuracy_low"] > least["accuracy_high"]:
-        return (f"{most['artifact']} tells more about {attribute} than {least['artifact']}",)
-    return (f"On {attribute} the intervals of {words.listed(rows['artifact'].tolist())} overlap",)
+        return (told,)
+    return (f"{told}, {least['artifact']} in {summary.per_hundred(least['accuracy'])}",)
 
 
 def _next_steps(runs: pd.DataFrame, shown: dict[str, Run]) -> None:

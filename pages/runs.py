@@ -23,7 +23,7 @@ EXPORTS = {
     "parquet": ("Tables (Parquet)", "application/zip", "every table, exact types"),
     "duckdb": ("Database (DuckDB)", "application/octet-stream", "every table in one file for SQL"),
 }
-WIDTHS = {"Run": 160, "Verdict": 104, "Kind": 126, "Status": 62, "Model": 118, "Data": 112, "Finished": 104}
+WIDTHS = {"Run": 128, "Verdict": 96, "Kind": 84, "Status": 72, "Model": 144, "Data": 140, "Finished": 122}
 ROW = 65  # pixels: Streamlit wraps text in rows above four lines of 16 pixels; a cut name would tell nothing
 LOOK_AGAIN = 15  # seconds between looks at the training of a run that works
 RESUMABLE = ("interrupted", "failed", "cancelled")
@@ -222,7 +222,7 @@ def _verdict_lines(run: Run) -> None:
     head = '<tr><th scope="col">Verdict</th><th scope="col">Measured<small>by which attacker</small></th>'
     head += '<th scope="col" class="num">Above chance<small>90 % interval</small></th>'
     head += '<th scope="col" class="num">Subjects</th></tr>'
-    ui.chart_title("Verdicts, one line per declared attacker", verdict.LEVELS)
+    ui.chart_title("Verdicts, one line per declared attacker", verdict.JUDGED)
     ui.html(stack.table(head, body))
 
 

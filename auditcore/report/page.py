@@ -18,7 +18,7 @@ from auditcore.report.parts import plot as _plot
 from auditcore.report.parts import section as _section
 from auditcore.report.parts import table as _table
 from auditcore.store import Run
-from auditcore.verdict import LEVELS, MEANINGS, SYMBOLS
+from auditcore.verdict import JUDGED, MEANINGS, SYMBOLS
 from auditcore.words import escape, isolated, sentence_html
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -272,7 +272,7 @@ def _verdicts(run: Run) -> str:
         )
     names = ("attribute", "measured", "attacker", "above chance", "90 % interval", "budget", "subjects", "verdict")
     meanings = " ".join(f"{name[:1].upper()}{name[1:]}: {text}." for name, text in MEANINGS.items())
-    return _section("Verdicts", _table(names, "".join(rows)), f"{meanings} {LEVELS}")
+    return _section("Verdicts", _table(names, "".join(rows)), f"{meanings} {JUDGED}")
 
 
 def _records(run: Run) -> str:

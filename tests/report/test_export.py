@@ -19,7 +19,7 @@ from auditcore.report import FORMATS, export, safe_csv
 from auditcore.report.files import neutral
 from auditcore.report.page import html_report
 from auditcore.store import Run
-from auditcore.verdict import LEVELS
+from auditcore.verdict import JUDGED
 from tests.fake_runs import HOSTILE, membership_run, vectors_run
 
 
@@ -199,4 +199,4 @@ def test_no_table_of_a_report_is_cut_and_every_cell_says_what_it_is(tmp_path: Pa
     assert probes.count("<th>") <= 9  # as many as the page holds
     assert 'data-th="LeakageGap (90 % interval)"' in probes
     assert 'data-th="subjects"' in probes
-    assert LEVELS in html.unescape(text)
+    assert JUDGED in html.unescape(text)
