@@ -51,7 +51,7 @@ class Context:
             eta = (total - done) / rate if rate else None
             self.run.event(name, done, total, None if eta is None else round(eta, 1))
             if self._echo:
-                left = "" if eta is None else f", about {readable(eta)} left"
+                left = "" if eta is None or done >= total else f", about {readable(eta)} left"
                 self._echo(f"{name}: {done:,} of {total:,}{left}")
 
         self.run.event(name, 0, total)
@@ -117,7 +117,9 @@ def shifted(on_progress: OnProgress, start: int, total: int) -> OnProgress:
 
 
 def readable(seconds: float) -> str:
-    """Write a duration for people: "40 seconds", "7 minutes", "2.5 hours"."""
+    """Write a duration for people: "1 second", "40 seconds", "7 minutes", "2.5 hours"."""
+    if seconds < 1.5:
+        return "1 second"
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     if seconds < 5400:

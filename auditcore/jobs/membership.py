@@ -137,7 +137,7 @@ def _usable_members(context: Context, rows: Rows) -> pd.Series:
     checked = agreement(member, text_hashes(rows.dataset.texts()), trained_on)
     if checked.n_validation:
         context.record(counts={"validation_rows": checked.n_validation})
-        context.warn(
+        context.note(
             f"{checked.n_validation:,} rows chose the checkpoint during fine-tuning; they are scored, "
             "but left out of every metric."
         )

@@ -78,7 +78,7 @@ def test_a_member_column_that_disagrees_with_the_checkpoint_is_refused_or_warned
     )  # fmt: skip
     source = tuned.path / "checkpoints" / "last"
     good = run_spec(membership_spec(home, (source, tiny_llama)))
-    assert any("chose the checkpoint" in w for w in good.manifest["warnings"])
+    assert any("chose the checkpoint" in note for note in good.manifest["data"]["notes"])
     assert good.manifest["counts"]["members"] + good.manifest["counts"]["validation_rows"] == 16
 
     frame = pd.read_csv(rows, dtype=str, keep_default_na=False)
