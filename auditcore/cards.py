@@ -77,14 +77,14 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
     best = pd.concat([best[first], best[~first]])
     found = corrected.every_test(metrics, findings.judging_split(metrics))
     said = {label: corrected.verdicts(rows, "artifact") for label, rows in found.groupby("attribute", sort=False)}
-    made = []
+    made, layers = [], metrics["layer"].nunique()
     for row in best.to_dict("records"):
         mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
         word = said.get(row["attribute"], {}).get(row["artifact"], rule.NOT_RESOLVED)
         probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
         attackers = f"strongest of {probes} probes" if probes > 1 else f"{row['probe']} probe"
         size = f"{attackers} · budget {_points(_budget(mine))} points"
-        what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"])]
+        what = [Strong(row["attribute"]), " read from ", Strong(findings.artifact_words(row, layers > 1))]
         what += [f", chance {words.percent(row['chance'], 0)}"]
         made.append(Card(word, what, words.percent(row["accuracy"]), (*_spread(row), size, *_behind(metrics, row))))
     return made

@@ -158,9 +158,12 @@ def _artifact_comparison(shown: dict[str, Run]) -> None:
     run = shown.get("vectors")
     if run is None:
         return
-    best = findings.leakiest(ui.read(run, "probe_metrics"))
+    metrics = ui.read(run, "probe_metrics")
+    best = findings.leakiest(metrics)
     if best.empty:
         return
+    several = metrics["layer"].nunique() > 1
+    best["artifact"] = [findings.artifact_words(row, several) for row in best.to_dict("records")]
     from auditcore.figures.overview import artifact_comparison
 
     attribute = str(best.sort_values("signed_gap", ascending=False, kind="stable").iloc[0]["attribute"])

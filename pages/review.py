@@ -137,8 +137,9 @@ def _cards(run: Run, seen: Frontier, attribute: str, chosen: list[Candidate], na
         size = (
             f"{split}, {words.count(numbers['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
         )
-        use = f"ROUGE-L {words.number(row['rougeL'], 1)}, 95 % interval "
-        use += words.interval(row["rougeL_low"], row["rougeL_high"], 1)
+        kept, read_on = (numbers, split) if words.known(numbers.get("rougeL")) else (row, "bal_val")
+        use = f"ROUGE-L {words.number(kept['rougeL'], 1)} on {read_on}, 95 % interval "
+        use += words.interval(kept["rougeL_low"], kept["rougeL_high"], 1)
         what = [
             Strong(name),
             f": {attribute} read from ",
@@ -224,7 +225,7 @@ def _numbers(run: Run, seen: Frontier, chosen: list[Candidate], names: list[str]
             )
         )
     if any(summaries):
-        lines.append(("summaries", [words.count(n) for n in summaries]))
+        lines.append(("summaries of bal_val", [words.count(n) for n in summaries]))
     found = [r["ez_tpr_at_1pct"] for r in rows]
     if any(words.known(v) for v in found):
         lines.append(("rows found by EZ at 1 % false accusations", [words.percent(v) for v in found]))

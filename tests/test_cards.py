@@ -38,6 +38,12 @@ def test_vector_cards_take_the_strongest_probe_of_each_artifact_on_the_test_spli
     assert drawn[0].number == words.percent(tested.sort_values("signed_gap")["accuracy"].iloc[-1])
 
 
+def test_a_card_names_the_layer_where_several_were_audited(tmp_path: Path) -> None:
+    one, two = (vectors_run(tmp_path / str(n), rows=300, layers=layers) for n, layers in enumerate([(30,), (0, 30)]))
+    assert not any(" at layer " in words.plain(c.what) for c in cards.of_run(one))
+    assert all(" at layer " in words.plain(c.what) for c in cards.of_run(two))
+
+
 @pytest.mark.parametrize("weaker", ["not resolved", "below chance", "over budget"])
 def test_an_artifact_is_within_budget_only_if_every_probe_is(weaker: str, tmp_path: Path) -> None:
     run = vectors_run(tmp_path / "v", rows=900)

@@ -83,6 +83,8 @@ def both_sentence(rows: list[dict[Any, Any]]) -> list[str]:
     alone = max((r for r in told if r["artifact"] in PARTS), key=lambda r: float(r["accuracy"]), default=None)
     if both is None or alone is None or float(alone["accuracy"]) <= float(both["accuracy"]):
         return []
+    if percent(alone["accuracy"]) == percent(both["accuracy"]):  # as good as equal: nothing to explain
+        return []
     spread = percent_interval(alone["accuracy_low"], alone["accuracy_high"])
     return [
         f"Whoever holds both vectors can use the better one alone: they read at least {percent(alone['accuracy'])} "
