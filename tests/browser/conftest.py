@@ -201,6 +201,11 @@ def choose(page, label: str, value: str) -> None:
 
 
 def overflow(page) -> int:
-    """Pixels by which the page is wider than the screen."""
+    """Pixels by which the page is wider than the screen, once charts have taken the width they were given."""
     script = "(document.querySelector('[data-testid=stMain]') || document.body)"
-    return page.evaluate(f"{script}.scrollWidth - {script}.clientWidth")
+    for _ in range(25):
+        over = page.evaluate(f"{script}.scrollWidth - {script}.clientWidth")
+        if over <= 0:
+            break
+        page.wait_for_timeout(200)
+    return over
