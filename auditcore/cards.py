@@ -83,10 +83,10 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
         word = said.get(row["attribute"], {}).get(row["artifact"], rule.NOT_RESOLVED)
         probes = metrics.loc[metrics["artifact"] == row["artifact"], "probe"].nunique()
         attackers = f"strongest of {probes} probes" if probes > 1 else f"{row['probe']} probe"
-        size = f"{attackers} · budget {_points(_budget(mine))} points"
+        size = f"{attackers} · budget {points(_budget(mine))} points"
         what = [Strong(row["attribute"]), " read from ", Strong(findings.artifact_words(row, layers > 1))]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (*_spread(row), size, *_behind(metrics, row))))
+        made.append(Card(word, what, words.percent(row["accuracy"]), (*spread(row), size, *_behind(metrics, row))))
     return made
 
 
@@ -112,24 +112,25 @@ def checkpoint_cards(run: Run, read: Read = read_table) -> list[Card]:
         word = "not declared" if not declared else "judged on bal_val only"
         if declared and record is not None:
             word = said.get(row["artifact"], rule.NOT_RESOLVED)
-        size = f"{split} · budget {_points(seen.declaration.budget)} points"
+        size = f"{split} · budget {points(seen.declaration.budget)} points"
         name = say.checkpoint_name(at)
         what = [Strong(row["attribute"]), " read from ", Strong(row["artifact"]), f", {name}"]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (*_spread(row), size)))
+        made.append(Card(word, what, words.percent(row["accuracy"]), (*spread(row), size)))
     return made
 
 
-def _spread(row: dict) -> tuple[str, str]:
+def spread(row: dict) -> tuple[str, str]:
     """The interval of the share that stands large on the card, and the gap that is judged, in points of that share."""
     ends = words.percent_interval(row["accuracy_low"], row["accuracy_high"])
     told = f"95 % interval {ends}" if ends != words.NONE else "too few subjects for an interval"
     around = words.interval(100 * row["signed_low90"], 100 * row["signed_high90"], 1)
-    gap = f"LeakageGap (beyond guessing) {_points(row['signed_gap'])} points, 90 % interval {around}"
+    gap = f"LeakageGap (beyond guessing) {points(row['signed_gap'])} points, 90 % interval {around}"
     return f"{told}, {words.counted(int(row['n_subjects']), 'subject')}", gap
 
 
-def _points(share: object) -> str:
+def points(share: object) -> str:
+    """A share in points of a hundred, with one digit."""
     return words.number(100 * float(share), 1) if words.known(share) else words.NONE
 
 

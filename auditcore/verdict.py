@@ -5,6 +5,7 @@ Leakage gaps and membership excesses are judged by the same rule: the 90 % inter
 an equivalence test at 5 % (two one-sided tests, Schuirmann 1987) and `over budget` a one-sided test at 5 %.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,6 +45,15 @@ def power_basis(tests: int, needed_by_one: int) -> str:
     if tests == 1:
         return "for one attacker on one vector"
     return f"for all {tests:,} tests (attacker × vector), counted as independent; one alone takes {needed_by_one:,}"
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """95 % score interval (low, high) of a share of n (Wilson 1927); NaN where either is NaN, or n is 0."""
+    if not n > 0 or math.isnan(share):
+        return math.nan, math.nan
+    z2 = 1.959963984540054**2 / n
+    centre, half = share + z2 / 2, math.sqrt(share * (1 - share) * z2 + z2 * z2 / 4)
+    return max(0.0, (centre - half) / (1 + z2)), min(1.0, (centre + half) / (1 + z2))
 
 
 def interval_verdict(low: float | None, high: float | None, budget: float) -> str:

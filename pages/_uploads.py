@@ -1,9 +1,12 @@
 """What uploaded files are called. In: a name of the user's, words with a path. Out: the words with the user's name."""
 
 import json
+import re
 from pathlib import Path
 
 from auditcore import disk, store
+
+KEPT = re.compile(r"[0-9a-f]{24}\.")  # how the name of a kept file begins: its content's hash
 
 
 def folder() -> Path:
@@ -28,6 +31,8 @@ def remember(path: Path, name: str) -> None:
 
 def in_user_names(text: str) -> str:
     """The same words with uploaded files called as the user called them, not by the path they are kept under."""
+    if not KEPT.search(text):  # said of every card and error: the list is read only where a kept name stands
+        return text
     for kept, called in names().items():
         if kept in text:
             text = text.replace(str(folder() / kept), called).replace(kept, called)

@@ -13,6 +13,7 @@ from auditcore.figures import projection
 from auditcore.figures import vectors as figures
 from auditcore.spec import ARTIFACTS
 from auditcore.store import Run
+from auditcore.verdict import wilson
 from pages import _ui as ui
 
 WHERE = "p.attribute = ? and p.artifact = ? and p.layer = ? and p.probe = ? and p.split = ? and p.defence = ?"
@@ -217,4 +218,4 @@ def _certain(share: float, n: int | None) -> str:
     """The share of one class, with Wilson's interval over its subjects."""
     if not n:
         return words.percent(share)
-    return f"{words.percent(share)} ({words.percent_interval(*findings.wilson(share, n))}, of {words.count(n)})"
+    return f"{words.percent(share)} ({words.percent_interval(*wilson(share, n))}, of {words.count(n)})"

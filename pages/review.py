@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from auditcore import decisions, findings, records, words
-from auditcore.cards import Card
+from auditcore.cards import Card, points, spread
 from auditcore.decisions import Frontier
 from auditcore.figures import frontier as frontier_figures
 from auditcore.figures import review as figures
@@ -131,12 +131,7 @@ def _cards(run: Run, seen: Frontier, attribute: str, chosen: list[Candidate], na
         ):
             word, split = findings.overall(ui.read(run, "verdicts")), "bal_test"
             numbers = _tested(run, candidate[1], attribute, artifact) or row
-        spread = "95 % interval " + words.percent_interval(numbers["accuracy_low"], numbers["accuracy_high"])
-        gap = f"LeakageGap {words.signed(numbers['signed_gap'])}, 90 % interval "
-        gap += words.interval(numbers["signed_low90"], numbers["signed_high90"])
-        size = (
-            f"{split}, {words.count(numbers['n_subjects'])} subjects · budget {words.number(seen.declaration.budget)}"
-        )
+        size = f"{split} · budget {points(seen.declaration.budget)} points"
         kept, read_on = (numbers, split) if words.known(numbers.get("rougeL")) else (row, "bal_val")
         use = f"ROUGE-L {words.number(kept['rougeL'], 1)} on {read_on}, 95 % interval "
         use += words.interval(kept["rougeL_low"], kept["rougeL_high"], 1)
@@ -146,7 +141,7 @@ def _cards(run: Run, seen: Frontier, attribute: str, chosen: list[Candidate], na
             Strong(artifact),
             f", chance {words.percent(row['chance'], 0)}",
         ]
-        cards.append(Card(word, what, words.percent(numbers["accuracy"]), (spread, gap, size, use)))
+        cards.append(Card(word, what, words.percent(numbers["accuracy"]), (*spread(numbers), size, use)))
     ui.cards(cards)
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 from auditcore import words
 from auditcore.errors import AuditError
 from auditcore.figures.tables import cost_table
-from auditcore.jobs.estimate import busy_words
+from auditcore.jobs.estimate import time_words
 from auditcore.spec import AnySpec, VectorsSpec, dump_spec, parse_spec
 from auditcore.verdict import power_basis
 from auditcore.words import Strong
@@ -165,7 +165,7 @@ def _show_plan(spec: AnySpec, found: dict[str, Any]) -> None:
         [
             ("Rows", words.count(plan["rows"])),
             *([("Tokens", words.count(plan["tokens"]))] if plan["tokens"] else []),
-            ("Time", f"about {words.duration(plan['seconds'])} on this machine{_busy(plan)}"),
+            ("Time", f"about {time_words(plan['seconds'], plan.get('slowdown', 1.0))}"),
             ("Disk", f"about {words.size(plan['bytes'])}"),
         ]
     )
@@ -180,11 +180,6 @@ def _show_plan(spec: AnySpec, found: dict[str, Any]) -> None:
     _findings([*[("warning", text) for text in plan["warnings"]], *found["findings"]], plan["notes"])
     if st.button("Start the audit", type="primary", key="setup_start", width="stretch"):
         _start(spec)
-
-
-def _busy(plan: dict[str, Any]) -> str:
-    slow = plan.get("slowdown", 1.0)
-    return busy_words(slow, words.duration(plan["seconds"] * slow))
 
 
 def _costs(attacks: list[dict[str, Any]]) -> None:

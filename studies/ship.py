@@ -16,6 +16,7 @@ from pathlib import Path
 from auditcore import disk, records, store
 from auditcore.claims import claim
 from auditcore.errors import AuditError, RunError
+from auditcore.findings import tie_reasons
 from auditcore.store import Run
 
 ADAPTER = "adapter_model.safetensors"
@@ -40,7 +41,8 @@ def ship(run: Run, out: Path, steps: Sequence[int] = ()) -> Path:
         shutil.copyfile(run.path / f"{table}.parquet", working / f"{table}.parquet")
     manifest = {key: value for key, value in run.manifest.items() if key not in OF_A_MACHINE}
     if run.has("verdicts"):  # said again: what could be audited by now and was not
-        manifest["claim"] = claim(manifest, run.read("verdicts"))
+        metrics = run.read("attack_metrics") if run.has("attack_metrics") else None
+        manifest["claim"] = claim(manifest, run.read("verdicts"), tie_reasons(metrics))
     disk.write_json(working / store.MANIFEST, {**manifest, "id": out.name})
     if (run.path / records.FILE).exists():
         shutil.copyfile(run.path / records.FILE, working / records.FILE)

@@ -68,9 +68,9 @@ def guess_roles(table: Table) -> dict[str, Guess]:
         found["messages"] = Guess(named[0], "its name, and it holds lists")
 
     def take(role: str, fits: Callable[[_Column], bool], why: Callable[[_Column], str]) -> None:
-        free = [c for c in columns if fits(c) and c.name not in {g.column for g in found.values()}]
-        if column := _by_name(role, free):
-            found[role] = Guess(column.name, f"its name, and {why(column)}")
+        free = {c.name: c for c in columns if fits(c) and c.name not in {g.column for g in found.values()}}
+        if name := _by_name(role, free):
+            found[role] = Guess(name, f"its name, and {why(free[name])}")
 
     take(
         "split",
@@ -96,17 +96,17 @@ def refused(table: Table, found: dict[str, Guess]) -> list[str]:
     """
     notes = []
     for role, known in (("member", MEMBER_VALUES), ("split", set(SPLITS))):
-        column = _by_name(role, _statistics(table)) if role not in found else None
-        if column is None or column.name in {g.column for g in found.values()}:
+        column = _by_name(role, table.readable) if role not in found else None
+        if column is None or column in {g.column for g in found.values()}:
             continue
-        values = read_table(table, [column.name])[column.name]
+        values = read_table(table, [column])[column]
         clean = values.str.strip().str.lower() if role == "member" else values
         strange = values[values.notna() & ~clean.isin(known)]
         if strange.empty:
             continue
         what = "true/false, yes/no or 1/0" if role == "member" else _listed(known)
         notes.append(
-            f"column '{column.name}' has the name of the role {role}, but is not read as one: {len(strange):,} of "
+            f"column '{column}' has the name of the role {role}, but is not read as one: {len(strange):,} of "
             f"{len(values):,} rows hold something else, first row {int(strange.index[0]) + 1:,}: "
             f"'{str(strange.iloc[0])[:40]}'. It takes {what}; a cell may be empty."
         )
@@ -118,7 +118,8 @@ def _guess_texts(columns: list[_Column], found: dict[str, Guess], take: Callable
         return f"its texts are {column.length:,.0f} characters long on average"
 
     texts = [c for c in columns if c.text and c.name not in {g.column for g in found.values()}]
-    if len(texts) > 1 and _by_name("target", texts) and _by_name("prompt", texts):
+    names = [c.name for c in texts]
+    if len(texts) > 1 and _by_name("target", names) and _by_name("prompt", names):
         take("target", lambda c: c.text, long)
         take("prompt", lambda c: c.text, long)
         return
@@ -132,7 +133,8 @@ def _guess_texts(columns: list[_Column], found: dict[str, Guess], take: Callable
 
 def _guess_rest(columns: list[_Column], found: dict[str, Guess]) -> None:
     """By content alone: an identifier, then a label."""
-    taken = {g.column for g in found.values()} | {c.name for role in NAMES if (c := _by_name(role, columns))}
+    names = [c.name for c in columns]
+    taken = {g.column for g in found.values()} | {name for role in NAMES if (name := _by_name(role, names))}
     if "id" not in found and (unique := [c for c in columns if c.unique and c.length < LONG and c.name not in taken]):
         alone = "" if "group" in found else ", so that each row counts as a subject; the role group says whose rows are"
         found["id"] = Guess(unique[0].name, f"its {unique[0].n_rows:,} values all differ{alone}")
@@ -145,10 +147,10 @@ def _memberlike(column: _Column) -> bool:
     return bool(column.values) and {v.strip().lower() for v in column.values} <= MEMBER_VALUES
 
 
-def _by_name(role: str, columns: Iterable[_Column]) -> _Column | None:
-    """The column whose name stands first in the list of the role's names; "Patient ID" reads as "patient_id"."""
+def _by_name(role: str, columns: Iterable[str]) -> str | None:
+    """The name of a column that stands first in the list of the role's names; "Patient ID" reads as "patient_id"."""
     order = {name: k for k, name in enumerate(NAMES[role].split())}
-    named = [(order[key], c) for c in columns if (key := _folded(c.name)) in order]
+    named = [(order[key], c) for c in columns if (key := _folded(c)) in order]
     return min(named, key=lambda pair: pair[0])[1] if named else None
 
 

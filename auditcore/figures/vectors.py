@@ -10,8 +10,7 @@ from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
 from auditcore.figures.projection import Projection
 from auditcore.findings.ceiling import NAME as CEILING
-from auditcore.findings.common import wilson
-from auditcore.verdict import SYMBOLS
+from auditcore.verdict import SYMBOLS, wilson
 from auditcore.words import count, escape, interval, known, number, percent, percent_interval, shorten
 
 ROW = 44  # pixels from one attacker to the next

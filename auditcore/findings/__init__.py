@@ -19,7 +19,6 @@ from auditcore.findings.common import (
     p_words,
     score_number,
     share,
-    wilson,
 )
 from auditcore.findings.compare import comparison_finding, settings_finding
 from auditcore.findings.costs import attack_costs
@@ -54,6 +53,7 @@ from auditcore.findings.vectors import (
     artifact_verdicts,
     artifact_words,
     confident_by_class,
+    confident_interval,
     confident_sentence,
     confusion_sentence,
     gap_sentence,
@@ -92,6 +92,7 @@ __all__ = [
     "code_length_words",
     "comparison_finding",
     "confident_by_class",
+    "confident_interval",
     "confident_sentence",
     "confusion_sentence",
     "excess_sentence",
@@ -133,7 +134,6 @@ __all__ = [
     "tokens_under_both",
     "unresolved_notes",
     "vectors_finding",
-    "wilson",
 ]
 
 

@@ -1,6 +1,5 @@
 """What all findings share. In: numbers and names. Out: the words a reader knows them by."""
 
-import math
 from typing import Any
 
 import pandas as pd
@@ -81,26 +80,14 @@ def both_sentence(rows: list[dict[Any, Any]]) -> list[str]:
     told = [r for r in rows if known(r["accuracy"])]
     both = max((r for r in told if r["artifact"] == "concat"), key=lambda r: float(r["accuracy"]), default=None)
     alone = max((r for r in told if r["artifact"] in PARTS), key=lambda r: float(r["accuracy"]), default=None)
-    if both is None or alone is None or float(alone["accuracy"]) <= float(both["accuracy"]):
-        return []
-    if percent(alone["accuracy"]) == percent(both["accuracy"]):  # as good as equal: nothing to explain
-        return []
+    if both is None or alone is None or float(alone["accuracy"]) < float(both["accuracy"]) + 0.0005:
+        return []  # as it should be, or no difference that the words would show
     spread = percent_interval(alone["accuracy_low"], alone["accuracy_high"])
     return [
         f"Whoever holds both vectors can use the better one alone: they read at least {percent(alone['accuracy'])} "
         f"({alone['artifact']}, 95 % interval {spread}). That the probes of concat read less, "
         f"{percent(both['accuracy'])}, is their weakness and protects nobody: twice the numbers, from the same rows."
     ]
-
-
-def wilson(share: object, n: object) -> tuple[float, float]:
-    """95 % score interval of a share of n (Wilson 1927); NaN where either is not known, or n is 0."""
-    if not (known(share) and known(n)) or float(n) <= 0:
-        return float("nan"), float("nan")
-    p, size, z = float(share), float(n), 1.959964
-    middle = (p + z * z / (2 * size)) / (1 + z * z / size)
-    half = z / (1 + z * z / size) * math.sqrt(p * (1 - p) / size + z * z / (4 * size * size))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def p_words(row: Any, permutations: object = None) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from auditcore.findings import corrected
-from auditcore.findings.common import TEST_SPLITS, baseline, judging_split, records, share, short, wilson
-from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITHIN, power_basis
+from auditcore.findings.common import TEST_SPLITS, baseline, judging_split, records, share, short
+from auditcore.verdict import BELOW, MEANINGS, NOT_RESOLVED, OVER, SYMBOLS, WITHIN, power_basis, wilson
 from auditcore.words import NONE, Strong, count, counted, interval, known, listed, number, percent, percent_interval
 
 
@@ -189,19 +189,28 @@ def confident_sentence(row: Any) -> list[str]:
     if not known(row["confident_share"]):
         return ["Confident inferences were not measured."]
     certain, n, right = row["confident_share"], row.get("n_subjects"), row.get("confident_precision")
-    ends = (row.get("confident_low"), row.get("confident_high"))
-    ends = ends if known(ends[0]) else wilson(certain, n)
     of = f", of {counted(int(n), 'subject')}" if known(n) else ""
     parts: list[str] = [
         Strong(f"{percent(certain)} of subjects"),
-        f" ({percent_interval(*ends)}, 95 % interval{of}) are named with near certainty: the attacker sets a threshold "
-        "on other subjects, above which 9 of 10 of its names are right.",
+        f" ({percent_interval(*confident_interval(row))}, 95 % interval{of}) are named with near certainty: the "
+        "attacker sets a threshold on other subjects, above which 9 of 10 of its names are right.",
     ]
     if known(right) and float(certain) > 0:
         spread = percent_interval(*wilson(right, float(certain) * float(n)), 0) if known(n) else NONE
         again = f" ({spread}, 95 % interval)" if spread != NONE else ""
         parts.append(f" On these subjects {percent(right, 0)} of them were{again}.")
     return [*parts, " An average can hide such giveaways."]
+
+
+def confident_interval(row: Any) -> tuple[object, object]:
+    """95 % interval of the share that is named with near certainty: the run's own, else Wilson's over its subjects."""
+    if known(row.get("confident_low")):
+        return row["confident_low"], row["confident_high"]
+    return (
+        wilson(float(row["confident_share"]), float(row["n_subjects"]))
+        if known(row.get("n_subjects"))
+        else (None, None)
+    )
 
 
 def confident_by_class(row: Any) -> list[tuple[str, float]]:

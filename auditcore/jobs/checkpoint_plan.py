@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from auditcore.decisions import default_declaration
-from auditcore.jobs.context import readable
 from auditcore.jobs.defences import fit_rows, needs_fit
 from auditcore.jobs.estimate import Plan
 from auditcore.jobs.plan import power_of, sample
 from auditcore.spec import FrontierSpec, SurfaceLoraSpec, dump_spec
+from auditcore.words import duration
 
 TEST = "bal_test"
 # One fit of one seed on vectors of some 600 numbers and 1,600 rows, two processors; it grows with rows and width.
@@ -170,7 +170,7 @@ def training_cost(
     seconds = token_seconds * (passes * spec.steps + bank)
     notes = [
         f"{len(train):,} rows to summarise, {len(adversary):,} prompts for the adversaries; about "
-        f"{readable(seconds / spec.steps)} a step."
+        f"{duration(seconds / spec.steps)} a step."
     ]
     if spec.lora.upper_layers is not None:
         notes.append("The layers below the adapters are computed once a row and kept; the time above is without that.")
@@ -192,5 +192,5 @@ def evaluation_cost(spec: SurfaceLoraSpec | FrontierSpec, bench: _Bench, token_s
     membership = bench.remembered * bench.row_tokens * token_seconds
     each = vectors + fits + summaries + membership
     parts = [("vectors", vectors), ("probes", fits), ("summaries", summaries), ("membership", membership)]
-    words = ", ".join(f"{readable(seconds)} for {name}" for name, seconds in parts if seconds)
-    return Cost(each * count, [f"Each of {count} checkpoints is measured in about {readable(each)}: {words}."])
+    words = ", ".join(f"{duration(seconds)} for {name}" for name, seconds in parts if seconds)
+    return Cost(each * count, [f"Each of {count} checkpoints is measured in about {duration(each)}: {words}."])

@@ -13,7 +13,6 @@ from auditcore.jobs.rows import require_same_template, tokenise
 from auditcore.spec import DataSpec, MembershipSpec, parse_spec, parse_template
 from auditcore.store import Run
 
-RECIPES = Path(__file__).resolve().parents[2] / "studies"  # the specs behind the shipped studies
 OF_ONE_AUDIT = frozenset({"prefixed", "shadows", "self_prompt"})  # what a new text alone does not bring
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
 
@@ -93,7 +92,7 @@ def strongest(spec: MembershipSpec, metrics: pd.DataFrame, target_fpr: float = 0
 
 def _require_models(run: Run, spec: MembershipSpec) -> None:
     """Raise RunError when a model that the run measured is not there: a new text cannot be scored without it."""
-    from auditcore.lm.sources import resolve
+    from auditcore.lm.sources import making, resolve
 
     for source, base in ((spec.model.source, spec.model.base), (spec.model.reference, None)):
         try:
@@ -102,8 +101,7 @@ def _require_models(run: Run, spec: MembershipSpec) -> None:
             if not run.readonly:
                 raise RunError(f"Run {run.id}: a model that it measured is gone. {error}") from None
             trained = Path(source).parts[-3:-2] if source else ()  # runs/NAME/checkpoints/last
-            again = [name for name in (*trained, run.id) if (RECIPES / f"{name}.yaml").is_file()]
-            commands = "; ".join(f"python -m auditcore run studies/{name}.yaml --out runs/{name}" for name in again)
+            commands = "; ".join(filter(None, (making(Path("runs") / name) for name in (*trained, run.id))))
             raise RunError(
                 f"Run {run.id} is a study that was shipped without its fine-tuned model ({source}), and without it no "
                 f"new text can be scored. Make both again in the project's folder: {commands}. Then classify with the "

@@ -8,6 +8,7 @@ from typing import Any
 from auditcore.errors import Cancelled, RunError
 from auditcore.spec import AnySpec
 from auditcore.store import Run
+from auditcore.words import duration
 
 CANCEL = "cancel"
 OnProgress = Callable[[int, int], None]
@@ -51,7 +52,7 @@ class Context:
             eta = (total - done) / rate if rate else None
             self.run.event(name, done, total, None if eta is None else round(eta, 1))
             if self._echo:
-                left = "" if eta is None or done >= total else f", about {readable(eta)} left"
+                left = "" if eta is None or done >= total else f", about {duration(eta)} left"
                 self._echo(f"{name}: {done:,} of {total:,}{left}")
 
         self.run.event(name, 0, total)
@@ -61,7 +62,7 @@ class Context:
         self.check_cancelled()
         self.run.update(finished_stages=[*self.run.manifest.get("finished_stages", []), name])
         seconds = time.monotonic() - started
-        self.run.event(name, total, total, 0.0, f"done in {readable(seconds)}")
+        self.run.event(name, total, total, 0.0, f"done in {duration(seconds)}")
 
     @contextmanager
     def again(self, name: str, total: int = 1) -> Iterator[OnProgress]:
@@ -114,14 +115,3 @@ class Context:
 def shifted(on_progress: OnProgress, start: int, total: int) -> OnProgress:
     """Report a part of a stage as a part of the whole."""
     return lambda done, _: on_progress(start + done, total)
-
-
-def readable(seconds: float) -> str:
-    """Write a duration for people: "1 second", "40 seconds", "7 minutes", "2.5 hours"."""
-    if seconds < 1.5:
-        return "1 second"
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditcore.jobs.context import readable
 from auditcore.verdict import power_basis
+from auditcore.words import duration
 
 ENOUGH = 0.8  # probability of "within budget" when nothing leaks, below which a plan warns
 BUSY = 1.5  # from here on a plan says beside its time how much longer the machine's other work makes it
@@ -30,8 +30,7 @@ class Plan:
         """The plan for a terminal."""
         tokens = f", {self.tokens:,} tokens" if self.tokens else ""
         lines = [
-            f"{self.rows:,} rows{tokens}; about {readable(self.seconds)} on this machine"
-            f"{busy_words(self.slowdown, readable(self.seconds * self.slowdown))}, "
+            f"{self.rows:,} rows{tokens}; about {time_words(self.seconds, self.slowdown)}, "
             f"about {self.bytes / 1e6:,.0f} MB of disk."
         ]
         for p in self.power:
@@ -43,9 +42,10 @@ class Plan:
         return "\n".join(lines + [f"Note: {note}" for note in self.notes])
 
 
-def busy_words(slowdown: float, slow: str) -> str:
-    """What a plan adds to its time while the machine does other work; "" when it is free. slow: the time beside it."""
-    return f" when it is free (it is busy now: about {slow} beside that work)" if slowdown >= BUSY else ""
+def time_words(seconds: float, slowdown: float) -> str:
+    """How long a run takes here when the machine is free, and beside its other work while it has any."""
+    busy = f" when it is free (it is busy now: about {duration(seconds * slowdown)} beside that work)"
+    return f"{duration(seconds)} on this machine{busy if slowdown >= BUSY else ''}"
 
 
 def power_sentence(power: dict[str, Any]) -> str:

@@ -211,22 +211,21 @@ def _vectors_power(
     spec: VectorsSpec, dataset: Any, exported: int, in_file: int
 ) -> tuple[int, list[dict[str, Any]], list[str], list[str]]:
     """Rows that are used, the power of each label, notes, warnings. in_file: rows before any was left out."""
+    from auditcore.jobs.audited import audited_rows, evaluation_rows, sum_note, used_rows
     from auditcore.jobs.sealed import require_open
-    from auditcore.jobs.vectors import audited_rows, evaluation_rows, sum_note
 
     audited, notes, warnings = audited_rows(spec, dataset)
     require_open(audited)
     frame = audited.frame
-    found, used, evaluated = [], np.zeros(len(frame), dtype=bool), {}
+    found, evaluated = [], {}
     for attribute in spec.data.labels:
         rows, left_out = evaluation_rows(frame, attribute, spec.seed)
         notes += left_out
         evaluated[attribute] = rows
-        for positions in rows.values():
-            used[positions] = True
         found.append(power_of(spec, attribute, frame.iloc[rows["bal_test"]], exported))
-    notes.append(sum_note(in_file, dataset.frame, frame, evaluated))
-    return int(used.sum()), found, notes, warnings
+    used = len(used_rows(evaluated))
+    notes.append(sum_note(in_file, len(dataset.frame), len(frame), used))
+    return used, found, notes, warnings
 
 
 def power_of(

@@ -89,7 +89,7 @@ def _rows(context: Context) -> Rows:
 
 
 def _positions(context: Context, frame: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
-    from auditcore.jobs.vectors import evaluation_rows
+    from auditcore.jobs.audited import evaluation_rows
 
     spec = _spec(context)
     return {attribute: evaluation_rows(frame, attribute, spec.seed)[0] for attribute in spec.data.labels}

@@ -12,21 +12,19 @@ import numpy as np
 import pandas as pd
 
 from auditcore import disk
-from auditcore.errors import DatasetError
 from auditcore.jobs import cache, given, sealed
+from auditcore.jobs.audited import audited_rows, evaluation_rows, sum_note, used_rows
 from auditcore.jobs.baselines import compare_baselines, read_baselines
 from auditcore.jobs.ceilings import write_ceilings
 from auditcore.jobs.context import Context
 from auditcore.jobs.curve import sample_curves
-from auditcore.jobs.defences import FIT, Defended, append, fit_rows, measured, needs_fit, write_effects
+from auditcore.jobs.defences import Defended, append, measured, write_effects
 from auditcore.jobs.growing import Growing
 from auditcore.jobs.outputs import write_and_read
 from auditcore.jobs.prompting import directed_rows, directed_vectors
 from auditcore.jobs.rows import Rows, load
 from auditcore.spec import VectorsSpec
-from auditcore.words import counted
 
-BAL = ("bal_train", "bal_val", "bal_test")
 PLACE = ("attribute", "artifact", "layer", "defence", "probe")
 PROJECTED = 2000  # test rows drawn in the 2-D projection
 
@@ -49,7 +47,7 @@ def audit(context: Context) -> None:
     for attribute in spec.data.labels:
         evaluated[attribute], left_out = evaluation_rows(dataset.frame, attribute, spec.seed)
         notes += left_out
-    notes.append(sum_note(len(found.frame), everything.frame, dataset.frame, evaluated))
+    notes.append(sum_note(len(found.frame), len(everything.frame), len(dataset.frame), len(used_rows(evaluated))))
     # A vector is made of the prompt: the text the model should write takes none of its tokens.
     references, dataset = dataset.target, replace(dataset, target=None)
     tokenizer = load_tokenizer(spec.model.source, spec.model.base) if spec.model else None
@@ -97,108 +95,6 @@ def audit(context: Context) -> None:
         with context.stage("verdicts"):
             write_effects(context)
             _verdicts(context)
-
-
-def audited_rows(spec: VectorsSpec, dataset: Any) -> tuple[Any, list[str], list[str]]:
-    """Keep the rows this audit looks at: those of the bal_* splits, made here when the data has none.
-
-    With defences those of defence_fit too, on which they are fitted. With them come notes on what was left out, and
-    warnings where that is much.
-    """
-    from auditcore.datasets.splits import conflict_words, make_splits
-
-    notes: list[str] = []
-    warnings: list[str] = []
-    splits = (FIT, *BAL) if needs_fit(spec) else BAL
-    # Splits that the data brings are kept, after a look that no subject is in two of them.
-    frame = make_splits(dataset.frame, spec.data.labels, spec.seed, defences=needs_fit(spec))
-    if "split" not in spec.data.roles:
-        counts = frame["split"].value_counts()
-        notes.append(
-            "The data has no split; subjects were assigned at random, stratified by label: "
-            + ", ".join(f"{split} {int(counts.get(split, 0)):,} rows" for split in splits)
-            + "."
-        )
-    keep = frame["split"].isin(splits).to_numpy(dtype=bool)
-    if not keep.any():
-        raise DatasetError(f"{spec.data.path}: no row is in bal_train, bal_val or bal_test; map the split role.")
-    for split, n in frame.loc[~keep, "split"].dropna().value_counts().items():
-        notes.append(f"{counted(n, 'row')} of {split} {_take(n)} no part in this audit.")
-    notes += _without_split(spec, frame[frame["split"].isna()])
-    mine = frame[keep | frame["split"].isna()] if "split" not in spec.data.roles else frame[keep]
-    for label in spec.data.labels:
-        if (said := conflict_words(mine, label, "group" in spec.data.roles)) is not None:
-            (warnings if said[1] else notes).append(said[0])
-    return dataset.select(np.flatnonzero(keep), frame=frame), notes, warnings
-
-
-def _without_split(spec: VectorsSpec, rows: pd.DataFrame) -> list[str]:
-    """Say why rows are in no split: the data gives them none, they have no label, or their subject has two."""
-    if "split" in spec.data.roles:
-        said = f"{counted(len(rows), 'row')} without a split {_take(len(rows))} no part in this audit."
-        return [said] if len(rows) else []
-    labels = " or ".join(f"'{label}'" for label in spec.data.labels)
-    labelled = int(rows[list(spec.data.labels)].notna().any(axis=1).sum())
-    reasons = {
-        f"without a value of {labels}": len(rows) - labelled,
-        f"of subjects with more than one value of {labels}": labelled,
-    }
-    return [f"{counted(n, 'row')} {why} {_take(n)} no part in this audit." for why, n in reasons.items() if n]
-
-
-def _take(n: int) -> str:
-    return "takes" if n == 1 else "take"
-
-
-def sum_note(
-    found: int, usable: pd.DataFrame, audited: pd.DataFrame, evaluated: dict[str, dict[str, np.ndarray]]
-) -> str:
-    """How the rows of the file become those that are used. found: rows of the file; usable: those with a vector."""
-    used = len(np.unique(np.concatenate([rows for one in evaluated.values() for rows in one.values()])))
-    lost = {
-        "without a usable vector": found - len(usable),
-        "in no split of this audit": len(usable) - len(audited),
-        "left out by balancing classes": len(audited) - used,
-    }
-    told = "".join(f", {n:,} {why}" for why, n in lost.items() if n)
-    return f"Of {counted(found, 'row')} {used:,} are used{told}."
-
-
-def evaluation_rows(frame: pd.DataFrame, attribute: str, seed: int) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Positions of the class-balanced rows of each bal_* split, and words for what balancing left out.
-
-    Rows of defence_fit, where there are any, are not balanced: an eraser weighs classes as it finds them.
-    """
-    from auditcore.datasets.splits import balance_table, balanced
-
-    rows = {split: balanced(frame, attribute, split, seed) for split in BAL}
-    if frame["split"].eq(FIT).any():
-        rows[FIT] = fit_rows(frame, attribute)
-    _require_subjects(frame, attribute, rows)
-    notes = []
-    for split, part in balance_table(frame, attribute, seed).groupby("split", sort=False):
-        left_out = int(part["rows"].sum() - part["rows_kept"].sum())
-        if left_out:
-            notes.append(
-                f"{attribute}: {counted(left_out, 'row')} of {split} left out so that its classes are equally frequent."
-            )
-    return rows, notes
-
-
-def _require_subjects(frame: pd.DataFrame, attribute: str, rows: dict[str, np.ndarray]) -> None:
-    """Raise DatasetError for a class so rare that balancing would leave nothing to learn from or to judge on."""
-    from auditcore.leakage.cells import FEWEST
-
-    for split in ("bal_train", "bal_test"):
-        kept = frame.iloc[rows[split]].groupby(attribute)["group"].nunique()
-        if kept.min() >= FEWEST:
-            continue
-        inside = frame[frame["split"].eq(split)].groupby(attribute)["group"].nunique()
-        raise DatasetError(
-            f"label '{attribute}': class '{inside.idxmin()}' has {int(inside.min())} subject in {split}, and balancing "
-            f"would cut every class to that; at least {FEWEST} are needed, a few hundred for a verdict. Merge it with "
-            "another class, or leave its rows without a label."
-        )
 
 
 def _fingerprint(context: Context) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from auditcore.jobs.context import readable
 from auditcore.spec import MembershipSpec, RecipeSpec
+from auditcore.words import duration
 
 WRITING = 5.0  # a token that is written takes as long as so many that are read: 135 M weights, 16 rows at once, CPU
 TRAINING = 3.0  # forward and backward
@@ -110,5 +110,5 @@ def attacks_alone(spec: MembershipSpec, size: Size, seconds_per_pass: float) -> 
     found = as_dicts(costs(spec))
     for one in found:
         one["seconds"] = passes(spec, [one["attack"]], size) * seconds_per_pass
-        one["sentence"] = f"{one['sentence'].removesuffix('.')}; about {readable(one['seconds'])} here."
+        one["sentence"] = f"{one['sentence'].removesuffix('.')}; about {duration(one['seconds'])} here."
     return found

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.stats import beta, binom, norm
+from scipy.stats import beta, binom
 
 from auditcore.leakage.folds import inner_folds, log_softmax, subjects_per_class
+from auditcore.verdict import wilson
 
 PRECISION = 0.9
 FEWEST = 10  # subjects above a threshold before its precision is believed
@@ -76,16 +77,9 @@ def confident(
         above[half] = sure[half] >= cuts[-1]
     by_class = np.array([above[actual == c].mean() if (actual == c).any() else np.nan for c in range(p.shape[1])])
     hits, n = int(right[above].sum()), int(above.sum())
-    low, high = _wilson(n, len(p))
+    low, high = wilson(n / len(p), len(p))
     guessed = float(binom.sf(hits - 1, n, 1 / p.shape[1])) if n else 1.0
     return Confident(n / len(p), low, high, by_class, hits / n if n else float("nan"), guessed, float(max(cuts)))
-
-
-def _wilson(hits: int, n: int) -> tuple[float, float]:
-    """95 % score interval of a share."""
-    z2 = norm.isf(0.025) ** 2 / n
-    centre, half = hits / n + z2 / 2, np.sqrt(hits / n * (1 - hits / n) * z2 + z2 * z2 / 4)
-    return float(max((centre - half) / (1 + z2), 0.0)), float(min((centre + half) / (1 + z2), 1.0))
 
 
 def confident_count(log_p: np.ndarray, codes: np.ndarray, groups: np.ndarray) -> int:

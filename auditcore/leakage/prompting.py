@@ -13,6 +13,8 @@ from importlib.resources import files
 import numpy as np
 import yaml
 
+from auditcore.verdict import wilson
+
 PREFIX = "prompt:"  # of the names of directives among defences
 
 
@@ -74,7 +76,7 @@ def contamination(
     subject = np.unique(np.asarray(groups, dtype=str), return_inverse=True)[1]
     n = int(subject.max()) + 1
     value = float(np.mean(hit))
-    low, high = _wilson(value, n)
+    low, high = wilson(value, n)
     if plain is None:
         return Share(value, low, high, np.nan, np.nan, np.nan)
     moved = hit.astype(np.float64) - plain
@@ -82,10 +84,3 @@ def contamination(
     drawn = np.random.default_rng([seed, 0x3E7A]).multinomial(n, np.full(n, 1 / n), size=n_boot)
     ends = np.quantile((drawn @ total) / (drawn @ size), [0.025, 0.975]) if n > 1 else (np.nan, np.nan)
     return Share(value, low, high, float(moved.mean()), float(ends[0]), float(ends[1]))
-
-
-def _wilson(share: float, n: int) -> tuple[float, float]:
-    z = 1.959964
-    centre, half = (share + z * z / (2 * n)), z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return float(max((centre - half) / scale, 0.0)), float(min((centre + half) / scale, 1.0))

@@ -84,10 +84,16 @@ def _training_of(path: Path) -> str:
     if path.parent.name != "checkpoints":
         return ""
     run = path.parent.parent
+    if command := making(run):
+        return f"It is made by a fine-tuning run: {command}"
+    return f"It is a checkpoint that a fine-tuning run writes: run that first, with --out {run}."
+
+
+def making(run: Path) -> str:
+    """The command that makes a run of this name from a spec behind the shipped studies; "" where none has the name."""
     recipe = Path("studies") / f"{run.name}.yaml"
-    if not (Path(__file__).resolve().parents[2] / recipe).is_file():
-        return f"It is a checkpoint that a fine-tuning run writes: run that first, with --out {run}."
-    return f"It is made by a fine-tuning run: python -m auditcore run {recipe} --out {run}"
+    there = (Path(__file__).resolve().parents[2] / recipe).is_file()
+    return f"python -m auditcore run {recipe} --out {run}" if there else ""
 
 
 def changes_biases(adapter: Source) -> bool:

@@ -20,7 +20,7 @@ from auditcore.membership.thresholds import (
     exact_interval,
     exact_roc,
     operating_point,
-    tied_out,
+    shows_nothing,
 )
 
 CHUNK = 400_000  # draws held in memory at once; small enough to stay in the cache
@@ -189,8 +189,7 @@ def paired_difference(
     unseen = 0.0 if alike else exact_interval(0.0, count_subjects(label, subjects)[0], 0.025)[1]
     rows = [("auc", np.nan, *(auc(label, rank) for rank in ranks), a.auc - b.auc, spread)]
     for j, f in enumerate(target_fprs):
-        found = [(operating_point(roc, f).tpr, tied_out(roc, f, n_nonmember)) for roc in rocs]
-        values = [np.nan if tpr == 0 and tied else tpr for tpr, tied in found]
+        values = [np.nan if shows_nothing(roc, f, n_nonmember) else operating_point(roc, f).tpr for roc in rocs]
         shown = spread and n_nonmember * f >= MIN_FALSE_POSITIVES and not np.isnan(values).any()
         rows.append(("tpr", f, *values, a.tpr[:, j] - b.tpr[:, j], shown))
     return pd.DataFrame(

@@ -31,6 +31,7 @@ from auditcore.membership.thresholds import (
     needed_nonmembers,
     operating_point,
     resolvable,
+    shows_nothing,
     tied_out,
     why_unresolved,
 )
@@ -129,8 +130,7 @@ def _metric_rows(
         point = operating_point(roc, f)
         row = {**base, "metric": "tpr", "target_fpr": f, "realised_fpr": point.fpr}
         row["resolvable"] = draws is not None and resolvable(one.n_nonmember, f)
-        # Nothing found below a tie is no result; what stands above every non-member is.
-        if row["resolvable"] and not (point.tpr == 0 and tied_out(roc, f, one.n_nonmember)):
+        if row["resolvable"] and not shows_nothing(roc, f, one.n_nonmember):
             row["value"] = point.tpr
             row["threshold"] = point.threshold if np.isfinite(point.threshold) else np.nan
             if draws is not None and one.n_nonmember * f >= MIN_FALSE_POSITIVES:
@@ -197,8 +197,7 @@ def _judge(one: _Evidence, draws: Draws | None, budget: float, resolved: bool) -
     p = np.nan
     roc = exact_roc(one.member, one.rank)
     point = operating_point(roc, VERDICT_FPR)
-    tied = resolved and tied_out(roc, VERDICT_FPR, one.n_nonmember)
-    if resolved and draws is not None and not (tied and point.tpr == 0):
+    if resolved and draws is not None and not shows_nothing(roc, VERDICT_FPR, one.n_nonmember):
         excess = draws.tpr[:, 0] - draws.fpr[:, 0]
         n = count_subjects(one.member, one.subjects)[0]
         exact = exact_interval(point.tpr, n, 0.05)
@@ -209,7 +208,7 @@ def _judge(one: _Evidence, draws: Draws | None, budget: float, resolved: bool) -
         hits = point.tpr * n
         p = max(p, float(beta.cdf(min(budget + point.fpr, 1.0), hits, n - hits + 1)) if hits > 0 else 1.0)
     row["verdict"] = interval_verdict(row["low"], row["high"], budget)
-    if tied and row["verdict"] == WITHIN:
+    if row["verdict"] == WITHIN and tied_out(roc, VERDICT_FPR, one.n_nonmember):
         row["verdict"] = NOT_RESOLVED
     return row, p
 

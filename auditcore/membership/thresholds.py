@@ -100,6 +100,11 @@ def tied_out(roc: Roc, target_fpr: float, n_nonmember: int) -> bool:
     return kept_from(roc.fpr, roc.tpr, at, allowed, n_nonmember)
 
 
+def shows_nothing(roc: Roc, target_fpr: float, n_nonmember: int) -> bool:
+    """Whether a step finds nobody because of a tie: no result. What stands above every non-member is one."""
+    return operating_point(roc, target_fpr).tpr == 0 and tied_out(roc, target_fpr, n_nonmember)
+
+
 def allowed_false_positives(n_nonmember: Any, target_fpr: float) -> np.ndarray:
     """Return the largest k with k / n_nonmember <= target_fpr, without the rounding of floor(n * f): int64."""
     n = np.asarray(n_nonmember, dtype=np.int64)

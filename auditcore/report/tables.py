@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 
 from auditcore import findings, summary, words
+from auditcore.figures.tables import NOT_CONVERGED
 from auditcore.findings import baselines as held_anyway
 from auditcore.findings import outputs
 from auditcore.report.parts import number_cell, section, table
@@ -108,9 +109,8 @@ def probes(metrics: pd.DataFrame) -> str:
     rows = []
     for row in (tested if len(tested) else pooled).to_dict("records"):
         behind = f" behind {row['defence']}" if row["defence"] != "none" else ""
-        probe = str(row["probe"]) + ("" if bool(row["converged"]) else ", not converged: a longer fit may read more")
-        ends = findings.wilson(row["confident_share"], row["n_subjects"])
-        certain = {"low": ends[0], "high": ends[1]}
+        probe = str(row["probe"]) + ("" if bool(row["converged"]) else NOT_CONVERGED)
+        certain = dict(zip(("low", "high"), findings.confident_interval(row), strict=True))
         names = [row["attribute"]] if several else []
         names += [f"{row['artifact']}, layer {row['layer']}{behind}", probe]
         cells = [

@@ -63,7 +63,7 @@ def test_a_busy_machine_is_told_beside_the_time_of_a_free_one(monkeypatch: pytes
     monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 0.0, 0.0), raising=False)
     assert slowdown() == 3.0
     plan = Plan("vectors", 10, 0, 3600.0, 0, slowdown=slowdown())
-    assert "about 60 minutes on this machine when it is free (it is busy now: about 3.0 hours beside" in plan.to_text()
+    assert "about 60 minutes on this machine when it is free (it is busy now: about 3 h 00 min beside" in plan.to_text()
     monkeypatch.setattr(os, "getloadavg", lambda: (0.2, 0.0, 0.0), raising=False)
     assert "busy" not in Plan("vectors", 10, 0, 3600.0, 0, slowdown=slowdown()).to_text()
     power = {"attribute": "sex", "n_subjects": 22, "n_classes": 2, "budget": 0.025, "p_within": 0.0, "tests": 2}

@@ -105,7 +105,7 @@ def test_after_the_reveal_the_card_carries_the_verdict_of_the_test_rows(home, op
     text = words_of(open_page("review.py", run="one", candidates=f"{chosen['step']},400"))
     assert "▲ over budget" in text
     assert "31.0" in text
-    assert "bal_test, 1,050 subjects" in text
+    assert "1,050 subjects<br>LeakageGap (beyond guessing) 11.0 points, 90 % interval 9.0 to 13.0<br>bal_test" in text
     assert "Its verdict on the test rows is: over budget" in text
     assert "What was audited." in text
     text = words_of(open_page("frontier.py", run="one"))

@@ -43,6 +43,13 @@ def test_adapters_go_along_in_bfloat16_and_unknown_ones_are_refused(tmp_path: Pa
     torch.testing.assert_close(found.float(), weights, rtol=2**-8, atol=0)
 
 
+def test_the_claim_of_a_shipped_run_keeps_why_an_attack_has_no_verdict(tmp_path: Path) -> None:
+    run = store.open_run("notes-membership")
+    made = store.open_run(ship(run, tmp_path / "again"))
+    assert "wbc not measurable, not resolved (tied scores: " in made.manifest["claim"]["audited"]
+    assert made.manifest["claim"]["audited"] == run.manifest["claim"]["audited"]
+
+
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     run = vectors_run(tmp_path / "v", rows=60, stages=1, status="failed")
     with pytest.raises(RunError, match="only a finished run"):
