@@ -257,6 +257,13 @@ def test_check_guesses_roles_and_reports(home, spec, capsys) -> None:
     assert "text = text" in out
 
 
+def test_check_ends_with_a_code_where_the_file_stops_an_audit(home, capsys) -> None:
+    rows = "\n".join(f"p{i % 7},a longer text about visit number {i}" for i in range(40))
+    (home / "rows.csv").write_text(f"name,text\n{rows}\n")
+    assert cli.main(["check", str(home / "rows.csv"), "--role", "id=name", "--role", "text=text"]) == 2
+    assert "error:" in capsys.readouterr().out
+
+
 def test_of_many_verdicts_a_terminal_shows_the_strongest_of_each_place(home, capsys) -> None:
     from tests.fake_runs import vectors_run
 

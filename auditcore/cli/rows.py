@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from auditcore.cli.terminal import say
-from auditcore.errors import SpecError, did_you_mean
+from auditcore.errors import AuditError, SpecError, did_you_mean
 from auditcore.spec import CLINICAL, CORPORA, ROLES, SEQUENCES, UNITS, DataSpec, parse_data
 
 
@@ -76,7 +76,7 @@ def check(arguments: argparse.Namespace) -> int:
     say(report.to_text())
     if not report.errors and ("label" in mapped or "member" in mapped):
         say(portrait.portrait(data, template, tokenizer).to_text())
-    return 0
+    return AuditError.exit_code if report.errors else 0
 
 
 def _free(role: str, column: str, named: dict[str, str | list[str]]) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditcore.errors import ModelError, SpecError
 from auditcore.lm.bundled import convert_gguf, drop_quantisation, ensure_bundled
+from auditcore.lm.memory import keep_freed
 from auditcore.lm.sources import (
     Source,
     changes_biases,
@@ -90,6 +91,8 @@ def load_model(spec: ModelSpec, source: str | None = None) -> LM:
     """
     found = resolve(source if source is not None else spec.source, spec.base)
     device = pick_device(spec.device)
+    if device == "cpu":
+        keep_freed()
     with quiet():
         model, tokenizer = _open(found, spec, device)
     if spec.precision == "bf16":
