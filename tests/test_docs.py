@@ -37,3 +37,19 @@ def test_the_sealed_test_rows_read_in_the_document_as_in_the_run(vector: str) ->
     ]
     assert len(cells) == 2
     assert f"| {' | '.join(cells)} |" in text
+
+
+@pytest.mark.parametrize("defence", ["none", "pca", "pca_vectors", "inlp", "leace", "noise", "truncate"])
+@pytest.mark.parametrize("vector", ["lasttok", "meanpool"])
+def test_every_defence_reads_in_the_document_as_in_the_run(vector: str, defence: str) -> None:
+    text = (ROOT / "docs" / "results-vectors.md").read_text(encoding="utf-8")
+    run = Run(ROOT / "data" / "studies" / "notes-defences")
+    table = run.read("probe_metrics")
+    here = (table["artifact"] == vector) & (table["defence"] == defence) & (table["split"] == "bal_test")
+    rows = table[here & table["seed"].isna()].set_index("probe").loc[["linear", "mlp", "gbt", "knn"]]
+    cells = [
+        f"{words.percent(r['accuracy'])} ({words.percent_interval(r['accuracy_low'], r['accuracy_high'])})"
+        for r in rows.to_dict("records")
+    ]
+    told = " | ".join(cells).replace(words.THIN, " ").replace(" %", "")
+    assert f"| `{vector}` | `{defence}` | {told} |" in text
