@@ -68,7 +68,7 @@ def gaps_figure(rows: pd.DataFrame, budget: float, linear_only: dict[str, list[s
     room = 0.42 if any(linear_only.values()) else 0.08
     fig.xaxis(
         title="LeakageGap: named correctly minus guessing",
-        tickformat=".2g",
+        tickformat=".2~f",
         range=[low - 0.06 * (high - low), high + room * (high - low)],
     )
     above = 1 + 26 / (step * len(defences))  # over the budget's own label
@@ -131,7 +131,7 @@ def cost_figure(table: pd.DataFrame, budget: float) -> go.Figure:
     )
     low = min(float(drawn["overlap"].min()) if len(drawn) else 0.0, 0.9)
     fig.xaxis(title="nearest neighbours kept (right is better)", tickformat=".0%", range=[max(0, low - 0.12), 1.09])
-    fig.yaxis(title="LeakageGap (low is better)", tickformat=".2g")
+    fig.yaxis(title="LeakageGap (low is better)", tickformat=".2~f")
     return fig.figure()
 
 
@@ -151,11 +151,11 @@ def defence_table(rows: pd.DataFrame, table: pd.DataFrame, effects: pd.DataFrame
     """
     probes = [str(p) for p in dict.fromkeys(rows["probe"])]
     several = table["layer"].nunique() > 1
-    head = '<tr><th scope="col">artifact and defence</th>'
+    head = '<tr><th scope="col">artifact and defence</th><th scope="col">all attackers</th>'
     head += "".join(f'<th scope="col">{escape(p)}<small>LeakageGap, 90 % interval</small></th>' for p in probes)
     head += '<th scope="col" class="num">neighbours<small>of 10 kept</small></th>'
     head += '<th scope="col" class="num">variance<small>kept</small></th>'
-    head += '<th scope="col" class="num">removed</th><th scope="col">all attackers</th></tr>'
+    head += '<th scope="col" class="num">removed</th></tr>'
     cells = {(r["artifact"], int(r["layer"]), r["defence"], r["probe"]): r for r in rows.to_dict("records")}
     changes = {} if effects is None else {
         (r["artifact"], int(r["layer"]), r["defence"], r["probe"]): r for r in effects.to_dict("records")
@@ -171,10 +171,9 @@ def defence_table(rows: pd.DataFrame, table: pd.DataFrame, effects: pd.DataFrame
         inner = "".join(_gap_cell(cells.get((*place, p)), changes.get((*place, p))) for p in probes)
         verdict = str(line["verdict"])
         body.append(
-            f'<tr><th scope="row">{title}{layer}{tag}</th>{inner}'
+            f'<tr><th scope="row">{title}{layer}{tag}</th><td>{SYMBOLS.get(verdict, "")} {escape(verdict)}</td>{inner}'
             f'<td class="num">{percent(line["overlap"], 0)}<small>{_spread(line)}</small></td>'
-            f'<td class="num">{percent(line["variance"], 0)}</td><td class="num">{_removed(line)}</td>'
-            f"<td>{SYMBOLS.get(verdict, '')} {escape(verdict)}</td></tr>"
+            f'<td class="num">{percent(line["variance"], 0)}</td><td class="num">{_removed(line)}</td></tr>'
         )
     return table_html(head, "".join(body))
 
@@ -188,7 +187,7 @@ def _gap_cell(row: dict[Any, Any] | None, change: dict[Any, Any] | None) -> str:
     moved = ""
     if change is not None and known(change["change"]):
         ends = f"{signed(100 * change['low'], 1)} to {signed(100 * change['high'], 1)}"
-        moved = f"<small>{signed(100 * change['change'], 1)} points ({ends})</small>"
+        moved = f"<small>{signed(100 * change['change'], 1)} points</small><small>({ends})</small>"
     return (
         f'<td class="df-cell" style="--hue:{hue}"><b>{SYMBOLS.get(verdict, "")} {number(row["signed_gap"])}</b>'
         f"<small>{spread}</small>{moved}</td>"

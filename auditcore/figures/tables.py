@@ -127,9 +127,14 @@ def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
             (f"accuracy{_LEVEL95}", "num"),
             ("guessing", "num"),
             (f"LeakageGap{_LEVEL90}", "num"),
-            ("permuted: mean / 95th", "num"),
+            ("verdict", ""),
         ),
-        *(("fit / test rows", "num"), ("subjects", "num"), ("verdict", ""), ("estimate alone", "")),
+        *(
+            ("permuted<small>mean / 95th</small>", "num"),
+            ("rows<small>fit / test</small>", "num"),
+            ("subjects", "num"),
+            ("estimate alone", ""),
+        ),
     )
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in columns)
     body = "".join(_probe_line(row, several, budget, n_seeds) for row in rows.to_dict("records"))
@@ -150,17 +155,22 @@ def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:
     verdict = str(row["verdict"]) if isinstance(row["verdict"], str) else "no verdict"
     rule = "would pass" if point_rule(row["signed_gap"], budget) else "would not pass"
     accuracy = percent_interval(row["accuracy_low"], row["accuracy_high"])
-    cells = (
+    judged = (
         (percent(row["accuracy"]), accuracy),
         (percent(row["chance"]), ""),
         (signed(row["signed_gap"]), _between(row["signed_low90"], row["signed_high90"])),
+    )
+    behind = (
         (f"{percent(row['null_mean'])} / {percent(row['null_p95'])}", f"p {p_words(row)}"),
         (f"{count(row['n_train'])} / {count(row['n_eval'])}", ""),
         (count(row["n_subjects"]), ""),
     )
-    numbers = "".join(f'<td class="num">{value}<small>{under}</small></td>' for value, under in cells)
+    left, right = (
+        "".join(f'<td class="num">{value}<small>{under}</small></td>' for value, under in cells)
+        for cells in (judged, behind)
+    )
     name = f"{escape(shorten(row['artifact'], 40))} · {escape(row['probe'])}"
     return (
-        f'<tr><th scope="row">{name}<small>{seeds}</small></th>{numbers}'
-        f"<td>{SYMBOLS.get(verdict, '')} {escape(verdict)}</td><td>{rule}</td></tr>"
+        f'<tr><th scope="row">{name}<small>{seeds}</small></th>{left}'
+        f"<td>{SYMBOLS.get(verdict, '')} {escape(verdict)}</td>{right}<td>{rule}</td></tr>"
     )

@@ -55,7 +55,7 @@ def test_the_table_holds_every_gap_interval_change_and_mark_escaped(table):
           "high": -0.06, "n_subjects": 900}]
     )  # fmt: skip
     html = figures.defence_table(rows(), table, effects)
-    for part in ("0.300", "0.280 to 0.320", "−13.0 points (−20.0 to −6.0)", "linear only", "60", "▲ over budget"):
+    for part in ("0.300", "0.280 to 0.320", "−13.0 points", "(−20.0 to −6.0)", "linear only", "60", "▲ over budget"):
         assert part in html
     assert "<i>" not in html
     assert "–" in html  # the attacker without a number
