@@ -122,19 +122,15 @@ def probe_table(rows: pd.DataFrame, budget: float, n_seeds: int) -> str:
     """
     several = rows["layer"].nunique() > 1
     columns = (
-        *(
-            ("attacker", ""),
-            (f"accuracy{_LEVEL95}", "num"),
-            ("guessing", "num"),
-            (f"LeakageGap{_LEVEL90}", "num"),
-            ("verdict", ""),
-        ),
-        *(
-            ("permuted<small>mean / 95th</small>", "num"),
-            ("rows<small>fit / test</small>", "num"),
-            ("subjects", "num"),
-            ("estimate alone", ""),
-        ),
+        ("attacker", ""),
+        (f"accuracy{_LEVEL95}", "num"),
+        ("guessing", "num"),
+        (f"LeakageGap{_LEVEL90}", "num"),
+        ("verdict", ""),
+        ("permuted<small>mean / 95th</small>", "num"),
+        ("rows<small>fit / test</small>", "num"),
+        ("subjects", "num"),
+        ("estimate alone", ""),
     )
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in columns)
     body = "".join(_probe_line(row, several, budget, n_seeds) for row in rows.to_dict("records"))
@@ -154,23 +150,19 @@ def _probe_line(row: dict, several: bool, budget: float, n_seeds: int) -> str:
     seeds = f"{layer}{counted(n_seeds, 'seed')}" + ("" if row["converged"] else NOT_CONVERGED)
     verdict = str(row["verdict"]) if isinstance(row["verdict"], str) else "no verdict"
     rule = "would pass" if point_rule(row["signed_gap"], budget) else "would not pass"
-    accuracy = percent_interval(row["accuracy_low"], row["accuracy_high"])
-    judged = (
-        (percent(row["accuracy"]), accuracy),
-        (percent(row["chance"]), ""),
-        (signed(row["signed_gap"]), _between(row["signed_low90"], row["signed_high90"])),
-    )
-    behind = (
-        (f"{percent(row['null_mean'])} / {percent(row['null_p95'])}", f"p {p_words(row)}"),
-        (f"{count(row['n_train'])} / {count(row['n_eval'])}", ""),
-        (count(row["n_subjects"]), ""),
-    )
-    left, right = (
-        "".join(f'<td class="num">{value}<small>{under}</small></td>' for value, under in cells)
-        for cells in (judged, behind)
-    )
     name = f"{escape(shorten(row['artifact'], 40))} · {escape(row['probe'])}"
     return (
-        f'<tr><th scope="row">{name}<small>{seeds}</small></th>{left}'
-        f"<td>{SYMBOLS.get(verdict, '')} {escape(verdict)}</td>{right}<td>{rule}</td></tr>"
+        f'<tr><th scope="row">{name}<small>{seeds}</small></th>'
+        + _number(percent(row["accuracy"]), percent_interval(row["accuracy_low"], row["accuracy_high"]))
+        + _number(percent(row["chance"]))
+        + _number(signed(row["signed_gap"]), _between(row["signed_low90"], row["signed_high90"]))
+        + f"<td>{SYMBOLS.get(verdict, '')} {escape(verdict)}</td>"
+        + _number(f"{percent(row['null_mean'])} / {percent(row['null_p95'])}", f"p {p_words(row)}")
+        + _number(f"{count(row['n_train'])} / {count(row['n_eval'])}")
+        + _number(count(row["n_subjects"]))
+        + f"<td>{rule}</td></tr>"
     )
+
+
+def _number(value: str, under: str = "") -> str:
+    return f'<td class="num">{value}<small>{under}</small></td>'

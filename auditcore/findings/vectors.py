@@ -206,11 +206,9 @@ def confident_interval(row: Any) -> tuple[object, object]:
     """95 % interval of the share that is named with near certainty: the run's own, else Wilson's over its subjects."""
     if known(row.get("confident_low")):
         return row["confident_low"], row["confident_high"]
-    return (
-        wilson(float(row["confident_share"]), float(row["n_subjects"]))
-        if known(row.get("n_subjects"))
-        else (None, None)
-    )
+    if not known(row.get("n_subjects")):
+        return None, None
+    return wilson(float(row["confident_share"]), float(row["n_subjects"]))
 
 
 def confident_by_class(row: Any) -> list[tuple[str, float]]:
