@@ -174,7 +174,8 @@ def _checkpoint(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, 
     layers = sorted({int(v) for v in verdicts["layer"].dropna()}) if len(verdicts) else [spec["layer"]]
     if spec["kind"] == "surfacelora":
         name = f"step {chosen['step']}"
-        made = f", trained with SurfaceLoRA (lambda {spec['lambda']:g}, targets {listed(spec['targets'])})"
+        how = f"SurfaceLoRA (lambda {spec['lambda']:g}, targets {listed(spec['targets'])})"
+        made = f", trained with {how if spec['lambda'] else 'plain LoRA (lambda 0: no vector was targeted)'}"
     else:
         name, made = str(chosen.get("checkpoint") or f"checkpoint {chosen['step']}"), ""
     base = (spec.get("model") or {}).get("source") or spec["checkpoints"]["base"]

@@ -46,6 +46,8 @@ def of(run: Run) -> Subject:
     if given:
         model, key = f"given vectors {shorten(Path(given).name, 40)}, model not named", f"vectors {given}"
     elif spec["kind"] in ("surfacelora", "frontier"):
-        how = "SurfaceLoRA" if spec["kind"] == "surfacelora" else "further training"
+        how = "further training"
+        if spec["kind"] == "surfacelora":
+            how = "SurfaceLoRA" if spec["lambda"] else "plain LoRA"  # lambda 0 pulls at no vector
         model, key = f"{model} after {how} ({shorten(spec.get('name') or run.id, 40)})", f"{key} trained in {run.id}"
     return Subject(key, data_key, model, shorten(Path(path).name, 40))

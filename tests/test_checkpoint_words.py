@@ -8,7 +8,7 @@ import duckdb
 import pandas as pd
 import pytest
 
-from auditcore import cards, cli, decisions, records, store, summary, votes
+from auditcore import cards, cli, decisions, records, store, subject, summary, votes
 from auditcore.claims import claim
 from auditcore.jobs import lock
 from auditcore.report import export
@@ -103,6 +103,15 @@ def test_the_claim_names_the_lock_and_what_is_not_claimed(home) -> None:
     assert "3,000 test subjects" in said["audited"]
     assert "meanpool" in said["not_audited"]
     assert "no mitigation is claimed" in said["not_audited"]
+
+
+@pytest.mark.parametrize(("strength", "words"), [(2.0, "SurfaceLoRA"), (0.0, "plain LoRA")])
+def test_a_training_that_pulls_at_no_vector_is_called_plain_lora(home, strength, words) -> None:
+    run = surfacelora_run(home / "one", leak=0.005, strength=strength)
+    assert subject.of(run).model.startswith(f"smollm2-135m after {words} (")
+    lock.lock(run, decisions.merge(decisions.declared(run), budget=1.0), "Ada")
+    said = claim(run.manifest, run.read("checkpoints").iloc[:0])
+    assert f", trained with {words} (lambda {strength:g}" in said["audited"]
 
 
 def test_the_report_holds_the_pictures_the_records_and_no_row(home) -> None:
