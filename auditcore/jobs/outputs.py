@@ -1,7 +1,7 @@
 """What the model writes, read by attackers. In: rows, plain and behind directives. Out: summaries, scores, readings.
 
 Tables: `generations` (row × defence), `generation_metrics` (defence: ROUGE, meta-terms) and `output_metrics`
-(attribute × kind of text × defence × reader).
+(attribute × kind of text, or exported vector `vector:ARTIFACT` of the same rows × defence × reader).
 """
 
 import json
@@ -20,11 +20,17 @@ STAGE = "summaries"
 
 
 def write_and_read(
-    context: Context, rows: Rows, directed: dict[str, Rows], references: list[str] | None, test: np.ndarray
+    context: Context,
+    rows: Rows,
+    directed: dict[str, Rows],
+    references: list[str] | None,
+    test: np.ndarray,
+    exported: dict[tuple[str, str], np.ndarray],
 ) -> None:
     """Generate from a sample of the test rows with and without directives, score and read the texts, write the tables.
 
-    references: text of the target role per row, or None; test: positions to sample from, class-balanced.
+    references: text of the target role per row, or None; test: positions to sample from, class-balanced; exported:
+    (defence, artifact) -> vectors of all rows, read on the same rows and folds as the texts, to stand beside them.
     """
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
@@ -52,7 +58,8 @@ def write_and_read(
         sources = {("prompt", "none"): [prompts[i] for i in chosen]}
         sources |= {} if wanted is None else {("reference", "none"): wanted}
         sources |= {("generated", name): found for name, found in texts.items()}
-        readings = _readings(context, rows, chosen, sources, model)
+        beside = {(f"vector:{artifact}", name): found[chosen] for (name, artifact), found in exported.items()}
+        readings = _readings(context, rows, chosen, sources, beside, model)
         context.run.write("output_metrics", readings)
         columns = ["attribute", "defence", "attacker", "signed_gap", "signed_low90", "signed_high90", "verdict"]
         written = readings[readings["source"] == "generated"] if len(readings) else pd.DataFrame(columns=columns)
@@ -219,9 +226,14 @@ def _scores(
 
 
 def _readings(
-    context: Context, rows: Rows, chosen: np.ndarray, sources: dict[tuple[str, str], list[str]], model: _Model
+    context: Context,
+    rows: Rows,
+    chosen: np.ndarray,
+    sources: dict[tuple[str, str], list[str]],
+    beside: dict[tuple[str, str], np.ndarray],
+    model: _Model,
 ) -> pd.DataFrame:
-    """One line per attribute, kind of text, defence and reader; the change a directive makes is paired by row."""
+    """One line per attribute, kind of text or vector, defence and reader; a directive's change is paired by row."""
     from auditcore.leakage.outputs import read_texts, read_vectors, usable
 
     spec = context.spec
@@ -230,6 +242,7 @@ def _readings(
     frame = rows.frame.iloc[chosen]
     groups = frame["group"].to_numpy(dtype=str)
     vectors = {key: model.embed(texts) for key, texts in sources.items()} if spec.generate.embed else {}
+    vectors |= beside
     options = {"seed": spec.seed, "n_boot": spec.n_boot, "budget": spec.budget}
     lines = []
     for attribute in spec.data.labels:
@@ -240,15 +253,18 @@ def _readings(
         if len(set(labels)) < 2:
             context.note(f"{attribute}: too few subjects to read it from texts.")
             continue
-        plain: dict[str, Any] = {}
-        for (source, defence), texts in sources.items():
-            readers = {"tfidf": read_texts([texts[i] for i in at], labels, groups[at], **options)}
-            if spec.generate.embed:
+        plain: dict[tuple[str, str], Any] = {}
+        for source, defence in [*sources, *beside]:
+            readers = {}
+            if (source, defence) in sources:
+                texts = sources[source, defence]
+                readers["tfidf"] = read_texts([texts[i] for i in at], labels, groups[at], **options)
+            if (source, defence) in vectors:
                 readers["embedding"] = read_vectors(vectors[source, defence][at], labels, groups[at], **options)
             for attacker, found in readers.items():
-                if (source, defence) == ("generated", "none"):
-                    plain[attacker] = found
-                before = plain.get(attacker) if defence != "none" else None
+                if defence == "none":
+                    plain[source, attacker] = found
+                before = plain.get((source, attacker)) if defence != "none" else None
                 lines.append(
                     {
                         "attribute": attribute,

@@ -90,7 +90,10 @@ def audit(context: Context) -> None:
 
     compare_baselines(context)
     sample_curves(context, rows, exported, evaluated)
-    write_and_read(context, rows, directed, references, evaluated[spec.data.labels[0]]["bal_test"])
+    last = dict(sorted(exported))  # of each artifact the deepest layer
+    beside = {("none", artifact): exported[artifact, layer] for artifact, layer in last.items()}
+    beside |= {(name, a): found for (name, a, layer), found in made_anew.items() if last[a] == layer}
+    write_and_read(context, rows, directed, references, evaluated[spec.data.labels[0]]["bal_test"], beside)
     if not context.finished("verdicts"):
         with context.stage("verdicts"):
             write_effects(context)

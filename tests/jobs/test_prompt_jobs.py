@@ -50,7 +50,11 @@ def test_every_directive_is_an_artifact_and_every_text_is_read(home, tiny_llama)
 
     read = run.read("output_metrics")
     kinds = read[["source", "defence", "attacker"]].apply(tuple, axis=1).tolist()
-    assert len(kinds) == len(set(kinds)) == 2 * (1 + 1 + 3)
+    assert len(kinds) == len(set(kinds)) == 2 * (1 + 1 + 3) + 3
+    beside = read[read["source"] == "vector:meanpool"]  # on the same rows and folds as the texts
+    assert beside["defence"].tolist() == ["none", "prompt:plain", "prompt:short"]
+    assert set(beside["n_rows"]) == set(read["n_rows"]) == {40}
+    assert beside["change"].notna().tolist() == [False, True, True]
     reference = read[(read["source"] == "reference") & (read["attacker"] == "tfidf")].iloc[0]
     assert reference["accuracy"] == 1.0  # she, he
     changes = read.set_index(["source", "defence", "attacker"])
@@ -108,7 +112,7 @@ def test_without_references_there_is_no_rouge_and_it_is_said(home, tiny_llama) -
     run = run_spec({**spec, "generate": {"rows": 40, "max_new_tokens": 4, "embed": False}})
     assert run.read("generations")["rougeL"].isna().all()
     assert "rougeL" not in run.read("generation_metrics")
-    assert set(run.read("output_metrics")["source"]) == {"prompt", "generated"}
+    assert set(run.read("output_metrics")["source"]) == {"prompt", "generated", "vector:meanpool"}
     assert any("No column plays the role target" in note for note in run.manifest["data"]["notes"])
 
 
