@@ -23,11 +23,12 @@ from auditcore.leakage.probes import PROBES
 from auditcore.verdict import combine, holm, interval_verdict, point_rule
 
 # The tables' columns; the last ones of the first and the third go beyond what other tools may rely on: the one-sided
-# p-value of "the gap is at most the budget", realised precision and shares by class (JSON) of the confident inferences,
-# the settings chosen (JSON), the 95 % interval of the confident share and the p-value of "those named so were guessed",
-# the online code length of the training labels in bits per row, and what they take uncoded over that; how many
-# permutations the null band is made of, of how many refits, on how many training rows; and whether the point estimate
-# alone would meet the budget.
+# p-value of "the gap is at most the budget", realised precision of the confident inferences and the share of each class
+# that they name rightly (JSON), the settings chosen (JSON), the 95 % interval of the confident share and the p-value of
+# "those named so were guessed", the online code length of the training labels in bits per row, and what they take
+# uncoded over that; how many permutations the null band is made of, of how many refits, on how many training rows; the
+# smallest share of certain giveaways that so many subjects can show; and whether the point estimate alone would meet
+# the budget.
 COUNTS = ("permutations", "null_refits", "null_rows")
 METRIC_COLUMNS = [
     *("attribute", "artifact", "layer", "defence", "probe", "seed", "split"),
@@ -37,6 +38,7 @@ METRIC_COLUMNS = [
     *("p_over", "confident_precision", "confident_by_class", "settings"),
     *("confident_low", "confident_high", "confident_p", "mdl_bits", "mdl_compression"),
     *COUNTS,
+    "confident_least",
 ]
 PREDICTION_COLUMNS = [
     *("example_id", "attribute", "artifact", "layer", "defence", "probe", "seed"),
