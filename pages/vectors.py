@@ -210,7 +210,7 @@ def _compare(rows: pd.DataFrame, choice: Choice, spec: dict, top: dict | None):
     with right:
         caption = findings.gap_sentence(shown.iloc[0])
         ui.chart_title(_gap_title(shown, choice.budget), caption)
-        fig = figures.gap_figure(shown, choice.budget)
+        fig = figures.gap_figure(shown, choice.budget, ceiling)
         ui.chart(fig, "gap", f"LeakageGap of {len(shown)} attackers against the budget. {words.plain(caption)}")
     missing = figures.not_finite(shown, ["accuracy", "signed_gap"])
     if missing:

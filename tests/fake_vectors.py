@@ -237,6 +237,7 @@ def _probe_metrics(
                 "confident_low": 0.7 * share,
                 "confident_high": 1.4 * share,
                 "confident_p": 1e-9 if share else 1.0,
+                "confident_least": min(1.0, 10 / max(n, 1)),
             }
             extra |= {"mdl_bits": 0.9 * np.log2(k), "mdl_compression": 1 / 0.9} if seed is None else {}
             rows.append({**base, "seed": seed, **sizes, **numbers, **extra})

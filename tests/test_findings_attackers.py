@@ -92,6 +92,17 @@ def test_near_certainty_says_its_rule_its_interval_and_how_often_it_was_right() 
     nobody = plain(findings.confident_sentence({**row, "confident_share": 0.0, "confident_precision": float("nan")}))
     assert "0.0\u202f% of subjects (0.0 to 0.4\u202f%" in nobody
     assert "On these subjects" not in nobody
+    assert nobody.endswith("An average can hide such giveaways.")  # a run that does not say what it could have missed
+
+
+def test_near_certainty_says_whose_label_counts_by_class_and_what_an_empty_result_may_have_missed() -> None:
+    row = {"confident_share": 0.02, "confident_precision": 0.9, "n_subjects": 350, "confident_least": 10 / 325}
+    assert plain(findings.confident_sentence(row)).endswith("By class, only who is named so rightly:")
+    nobody = {**row, "confident_share": 0.0, "confident_precision": float("nan")}
+    told = "; fewer than in 3.1\u202f% of subjects would more likely than not have been missed."
+    assert plain(findings.confident_sentence(nobody)).endswith(told)
+    few = plain(findings.confident_sentence({**nobody, "confident_least": 1.0}))
+    assert few.endswith("hide such giveaways; so few subjects show none.")
 
 
 def test_a_p_value_at_the_floor_of_its_permutations_is_a_bound() -> None:

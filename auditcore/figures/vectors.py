@@ -84,17 +84,24 @@ def accuracy_figure(rows: pd.DataFrame, selected: str | None = None, ceiling: fl
     return fig.figure()
 
 
-def gap_figure(rows: pd.DataFrame, budget: float) -> go.Figure:
-    """Draw the signed LeakageGap with its 90 % interval (thick) and 95 % interval (thin) against the budget band."""
+def gap_figure(rows: pd.DataFrame, budget: float, ceiling: float | None = None) -> go.Figure:
+    """Draw the signed LeakageGap with its 90 % interval (thick) and 95 % interval (thin) against the budget band.
+
+    ceiling: accuracy that nobody can beat on this data, where that is known; drawn as the gap it leaves.
+    """
     values = rows[["signed_gap", "signed_low90", "signed_high90", "accuracy_low", "accuracy_high", "chance"]]
     values = values.astype(float)
     outer_low, outer_high = values["accuracy_low"] - values["chance"], values["accuracy_high"] - values["chance"]
     everything = np.concatenate([values[["signed_gap", "signed_low90", "signed_high90"]].to_numpy().ravel(),
                                  outer_low, outer_high, [-budget, budget]])  # fmt: skip
+    top = None if ceiling is None else ceiling - float(values["chance"].iloc[0])
     low, high = float(np.nanmin(everything)), float(np.nanmax(everything))
-    fig, y = _lines(row_names(rows))
+    high = high if top is None else max(high, top)
+    fig, y = _lines(row_names(rows), more=0 if top is None else theme.CEILING_LIFT)
     fig.add_vrect(x0=-budget, x1=budget, fillcolor=theme.BUDGET_BAND, line_width=0, layer="below")
     _guessing(fig, 0.0, f"budget ±{budget:g}")
+    if top is not None:
+        theme.ceiling_line(fig, top, f"{CEILING} {number(top)}")
     hue = [theme.VERDICT_COLOURS.get(str(v), theme.QUIET) for v in rows["verdict"]]
     _segments(fig, outer_low, outer_high, y, hue, 1)
     _segments(fig, values["signed_low90"], values["signed_high90"], y, hue, 5)

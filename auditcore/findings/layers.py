@@ -38,7 +38,8 @@ def layers_sentence(cells: pd.DataFrame) -> list[str]:
         peak = records(mine.sort_values("accuracy", ascending=False, kind="stable"))[0]
         parts += [" ", *_one(str(artifact), peak, records(mine.sort_values("layer"))[-1], with_n=not parts)]
     layers = measured["layer"].nunique()
-    more = f" The best of {count(layers)} layers is picked on the rows that judge it, so it flatters a little."
+    more = f" The best of {count(layers)} layers is picked on the rows that judge it, so it flatters a little; all are "
+    more += "read on the same subjects, so that overlapping intervals are no test of a difference."
     return [*parts[1:], more]
 
 
@@ -49,10 +50,8 @@ def _one(artifact: str, peak: dict[str, Any], deepest: dict[str, Any], with_n: b
     head.append(f"({spread}{n})")
     if peak["layer"] == deepest["layer"]:
         return [*head, ", the deepest audited."]
-    apart = known(peak["accuracy_low"]) and known(deepest["accuracy_high"])
-    apart = apart and float(peak["accuracy_low"]) > float(deepest["accuracy_high"])
-    told = "the intervals lie apart" if apart else "the intervals overlap"
-    return [*head, f"; {percent(deepest['accuracy'])} at layer {int(deepest['layer'])}, the deepest, and {told}."]
+    other = percent_interval(deepest["accuracy_low"], deepest["accuracy_high"])
+    return [*head, f"; {percent(deepest['accuracy'])} ({other}) at layer {int(deepest['layer'])}, the deepest."]
 
 
 def missing_cells(cells: pd.DataFrame) -> int:

@@ -199,7 +199,14 @@ def confident_sentence(row: Any) -> list[str]:
         spread = percent_interval(*wilson(right, float(certain) * float(n)), 0) if known(n) else NONE
         again = f" ({spread}, 95 % interval)" if spread != NONE else ""
         parts.append(f" On these subjects {percent(right, 0)} of them were{again}.")
-    return [*parts, " An average can hide such giveaways."]
+    parts.append(" An average can hide such giveaways.")
+    least = row.get("confident_least")  # none in a run made before it was kept
+    if known(least) and float(certain) == 0:
+        few = f"; fewer than in {percent(least)} of subjects would more likely than not have been missed"
+        parts[-1] = f" An average can hide such giveaways{few if float(least) < 1 else '; so few subjects show none'}."
+    elif known(least):
+        parts.append(" By class, only who is named so rightly:")
+    return parts
 
 
 def confident_interval(row: Any) -> tuple[object, object]:
@@ -212,7 +219,10 @@ def confident_interval(row: Any) -> tuple[object, object]:
 
 
 def confident_by_class(row: Any) -> list[tuple[str, float]]:
-    """Share of the subjects of each class that are named with near certainty, largest first; empty when not stored."""
+    """Share of each class's subjects that are named with near certainty, largest first; empty when not stored.
+
+    Rightly, that is; in a run that has no `confident_least`, rightly or not.
+    """
     try:
         shares = json.loads(row.get("confident_by_class") or "{}")
     except (TypeError, ValueError):

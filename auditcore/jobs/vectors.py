@@ -255,7 +255,8 @@ def _probe(
             probe,
             spec.seeds,
             n_boot=resamples(spec.n_boot, tests),
-            permutations=spec.permutations,
+            permutations=resamples(spec.permutations, tests),
+            most_refits=spec.permutations or None,  # more permutations cost little, more refits would
             budget=spec.budget,
             seed=spec.seed,
             example_ids=rows.frame["example_id"],
@@ -269,16 +270,18 @@ def _probe(
 
 
 def _note_resamples(context: Context, tests: int) -> None:
-    """Say that more replicates are drawn than the spec asks for, where the correction over many tests needs them."""
+    """Say that more are drawn than the spec asks for, where the correction over many tests needs them."""
     from auditcore.leakage.intervals import resamples
 
     spec = context.spec
     assert isinstance(spec, VectorsSpec)
-    drawn = resamples(spec.n_boot, tests)
-    if drawn > spec.n_boot:
+    asked = {"bootstrap replicates": spec.n_boot, "permutations of the labels": spec.permutations}
+    more = {name: (resamples(n, tests), n) for name, n in asked.items() if resamples(n, tests) > n}
+    if more:
+        each = " and ".join(f"{drawn:,} {name} instead of {n:,}" for name, (drawn, n) in more.items())
         context.note(
-            f"{tests:,} tests are corrected for together, so that {drawn:,} bootstrap replicates are drawn for each "
-            f"instead of {spec.n_boot:,}: fewer could not tell a p-value small enough to survive the correction."
+            f"{tests:,} tests are corrected for together, so that {each} are drawn for each: fewer could not tell a "
+            "p-value small enough to survive the correction."
         )
 
 

@@ -23,11 +23,12 @@ from auditcore.leakage.probes import PROBES
 from auditcore.verdict import combine, holm, interval_verdict, point_rule
 
 # The tables' columns; the last ones of the first and the third go beyond what other tools may rely on: the one-sided
-# p-value of "the gap is at most the budget", realised precision and shares by class (JSON) of the confident inferences,
-# the settings chosen (JSON), the 95 % interval of the confident share and the p-value of "those named so were guessed",
-# the online code length of the training labels in bits per row, and what they take uncoded over that; how many
-# permutations the null band is made of, of how many refits, on how many training rows; and whether the point estimate
-# alone would meet the budget.
+# p-value of "the gap is at most the budget", realised precision of the confident inferences and the share of each class
+# that they name rightly (JSON), the settings chosen (JSON), the 95 % interval of the confident share and the p-value of
+# "those named so were guessed", the online code length of the training labels in bits per row, and what they take
+# uncoded over that; how many permutations the null band is made of, of how many refits, on how many training rows; the
+# smallest share of certain giveaways that so many subjects can show; and whether the point estimate alone would meet
+# the budget.
 COUNTS = ("permutations", "null_refits", "null_rows")
 METRIC_COLUMNS = [
     *("attribute", "artifact", "layer", "defence", "probe", "seed", "split"),
@@ -37,6 +38,7 @@ METRIC_COLUMNS = [
     *("p_over", "confident_precision", "confident_by_class", "settings"),
     *("confident_low", "confident_high", "confident_p", "mdl_bits", "mdl_compression"),
     *COUNTS,
+    "confident_least",
 ]
 PREDICTION_COLUMNS = [
     *("example_id", "attribute", "artifact", "layer", "defence", "probe", "seed"),
@@ -77,12 +79,14 @@ def evaluate(
     defence: str = "none",
     example_ids: Sequence[str] | None = None,
     n_jobs: int | None = None,
+    most_refits: int | None = None,
 ) -> ProbeResult:
     """Fit one probe on `bal_train` and judge it on `bal_val` and `bal_test`.
 
     vectors: float [n, d]; labels: [n] text; groups: [n] subjects; rows: split -> positions, already balanced, no
     subject in two of them; seeds: of the probe; seed: of bootstrap and permutations; on_step(done, total) is called
-    after every fit; example_ids: [n], default the 1-based row.
+    after every fit and permutation; example_ids: [n], default the 1-based row; most_refits: on permuted labels, None
+    for one for each permutation.
 
     Metrics: one row per split with `seed` null (seeds averaged) and one per seed. accuracy_low and accuracy_high are
     a 95 % interval, signed_low90 and signed_high90 the 90 % interval of the verdict. null_mean and null_p95 are
@@ -108,7 +112,11 @@ def evaluate(
         for fit in {fit.form: fit for fit in fits}.values()
     }
     if permutations:
-        null = null_accuracies(cell, fits, made, permutations, seed, jobs, lambda done: tell(len(seeds) + done, total))
+
+        def drawn(done: int) -> None:
+            tell(len(seeds) + done, total)
+
+        null = null_accuracies(cell, fits, made, permutations, seed, jobs, drawn, most_refits)
     length = code_length(train, memo[fits[0].form][1], fits[0], len(cell.classes), seeds[0])
     names = {"attribute": attribute, "artifact": artifact, "layer": layer, "defence": defence, "probe": probe}
     log_p = {

@@ -6,6 +6,7 @@ within budget can hide a few certain giveaways. Both are calibrated on rows that
 reported on.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,10 +27,11 @@ class Confident:
     share: float
     low: float  # 95 % interval of the share (Wilson)
     high: float
-    by_class: np.ndarray  # float64 [K], share of the subjects of each actual class
+    by_class: np.ndarray  # float64 [K], share of each class's subjects whose own label is named so: rightly
     precision: float  # realised on the reported subjects, NaN when none is named
     p_guessed: float  # probability that guessing names as many of those subjects correctly, 1 when none is named
     threshold: float  # probability from which on the calibration subjects were named with precision 0.9; inf = none
+    least: float  # smallest share of certain giveaways that so many subjects can show (`smallest_share`)
 
 
 def v_information_bits(
@@ -63,6 +65,8 @@ def confident(
     calibration subjects were named with precision >= 0.9 (median of the posterior under a flat prior, at least 10
     subjects). Each half of the subjects is calibrated on the other half, and on `calibration`, (log_p, codes, groups)
     of further subjects, where there are any: giveaways in 2 % of the rows are too few to be seen in a small split.
+    `share` counts every subject named so, rightly or not (`precision`); `by_class` only those named rightly: a class
+    that others are taken for with certainty, and whose own subjects never are, gives nobody away.
     """
     p, actual, subjects = _by_subject(log_p, codes, groups)
     named, sure = p.argmax(axis=1), p.max(axis=1)
@@ -75,11 +79,24 @@ def confident(
     for half in halves(actual, subjects):
         cuts.append(_threshold(np.append(sure[~half], more_sure), np.append(right[~half], more_right)))
         above[half] = sure[half] >= cuts[-1]
-    by_class = np.array([above[actual == c].mean() if (actual == c).any() else np.nan for c in range(p.shape[1])])
-    hits, n = int(right[above].sum()), int(above.sum())
+    given = above & right
+    by_class = np.array([given[actual == c].mean() if (actual == c).any() else np.nan for c in range(p.shape[1])])
+    hits, n = int(given.sum()), int(above.sum())
     low, high = wilson(n / len(p), len(p))
     guessed = float(binom.sf(hits - 1, n, 1 / p.shape[1])) if n else 1.0
-    return Confident(n / len(p), low, high, by_class, hits / n if n else float("nan"), guessed, float(max(cuts)))
+    precision, least = hits / n if n else float("nan"), smallest_share(len(p), len(more_sure))
+    return Confident(n / len(p), low, high, by_class, precision, guessed, float(max(cuts)), least)
+
+
+def smallest_share(n_subjects: int, n_calibration: int = 0) -> float:
+    """Return the smallest share of certain giveaways that `confident` can be expected to find, 1 where it finds none.
+
+    n_subjects: judged; n_calibration: further ones. A threshold is set on half of the first and all of the second, and
+    takes at least 10 subjects above it, all named rightly: a share of which fewer are expected there is more likely
+    missed than found, though nothing is wrong with the attacker.
+    """
+    believed = math.ceil(math.log(0.5) / math.log(PRECISION)) - 1  # from so many on, all right, the median is >= 0.9
+    return min(1.0, max(FEWEST, believed) / max(n_calibration + n_subjects // 2, 1))
 
 
 def confident_count(log_p: np.ndarray, codes: np.ndarray, groups: np.ndarray) -> int:

@@ -31,13 +31,14 @@ class Resampled:
         return float(self.recall.mean())
 
 
-def resamples(n_boot: int, n_tests: int) -> int:
-    """Return how many replicates several tests need: `n_boot`, or more where Holm's correction is over many.
+def resamples(wanted: int, n_tests: int) -> int:
+    """Return how many replicates or permutations several tests need: `wanted`, or more where Holm corrects over many.
 
-    A bootstrap of B replicates tells no p-value below 1 / (B + 1), and Holm multiplies the smallest by the number of
-    tests: with 2,000 replicates none of 101 tests could ever be significant at 5 %, whatever the vectors leak.
+    B replicates tell no p-value below 1 / (B + 1), and Holm multiplies the smallest by the number of tests: with 2,000
+    replicates none of 101 tests, with 199 permutations none of 11, could ever be significant at 5 %, whatever the
+    vectors leak. None wanted are none.
     """
-    return max(n_boot, PER_TEST * n_tests)
+    return max(wanted, PER_TEST * n_tests) if wanted else 0
 
 
 def resample(correct: np.ndarray, codes: np.ndarray, groups: np.ndarray, n_boot: int, seed: int) -> Resampled:

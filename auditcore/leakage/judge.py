@@ -134,6 +134,7 @@ class Judged:
             "confident_low": float(np.mean([s.low for s in sure])),
             "confident_high": float(np.mean([s.high for s in sure])),
             "confident_p": _together([s.p_guessed for s in sure]),
+            "confident_least": sure[0].least,
         }
 
     def _null_columns(self, accuracy: float) -> dict[str, float]:

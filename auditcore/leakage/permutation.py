@@ -7,8 +7,9 @@ more variance than the mean over several seeds, so that the band is, if anything
 Refits use whole subjects with at most `ROWS` training rows (`knn`, whose refits cost nothing, all of them): from
 permuted labels nothing can be learnt, from many rows no more than from few, and the spread of the accuracy comes from
 the evaluated rows, which are all used. An attacker whose refit is costly (`Fitted.null_refits`), or that has more than
-`MANY` rows to judge, is refitted fewer times, each refit judged on several permutations of the evaluated labels. What
-was done stands in the tables, beside the band; benchmarks/null_band.py compares it with refits on all rows.
+`MANY` rows to judge, is refitted fewer times, each refit judged on several permutations of the evaluated labels; so is
+every attacker where more permutations are wanted than refits, because many tests are corrected for. What was done
+stands in the tables, beside the band; benchmarks/null_band.py compares it with refits on all rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,11 +46,13 @@ def null_accuracies(
     seed: int,
     n_jobs: int = 1,
     on_done: Callable[[int], None] | None = None,
+    most_refits: int | None = None,
 ) -> Null:
     """Return the mean per-class recall of each permuted refit.
 
     made: features of all training rows and of every evaluated split, for each form that `fits` take. on_done(number
-    finished) is called in order, in the caller's thread.
+    finished) is called in order, in the caller's thread. most_refits: how many there are at most, None for one for each
+    permutation.
     """
     train = cell.train
     if not all(fit.null_all for fit in fits):
@@ -58,19 +61,20 @@ def null_accuracies(
         kept = np.flatnonzero(np.isin(cell.train.positions, train.positions))
         made = {form: (features[kept], evaluated) for form, (features, evaluated) in made.items()}
     prior = log_prior(train, len(cell.classes))
-    refits = min(permutations, *(fit.null_refits or permutations for fit in fits))
+    refits = min(permutations, most_refits or permutations, *(fit.null_refits or permutations for fit in fits))
     if sum(len(part.positions) for part in cell.evaluated.values()) > MANY:
         refits = min(refits, REFITS_OF_MANY)
+    deal_train, deal = dealer(train), {split: dealer(part) for split, part in cell.evaluated.items()}
 
     def one(number: int) -> list[list[float]]:
         fit = fits[number % len(fits)]
         features, evaluated = made[fit.form]
         rng = np.random.default_rng([seed, 0xA11, number])
-        logits = fit.refit(features, permute_by_subject(train, rng), int(rng.integers(2**32)))
+        logits = fit.refit(features, deal_train(rng), int(rng.integers(2**32)))
         named = {split: (logits(evaluated[split]) - prior).argmax(axis=1) for split in cell.evaluated}
         found = []
         for _ in range(number, permutations, refits):
-            dealt = {split: permute_by_subject(part, rng) for split, part in cell.evaluated.items()}
+            dealt = {split: again(rng) for split, again in deal.items()}
             found.append([mean_recall(named[split] == codes, codes) for split, codes in dealt.items()])
         return found
 
@@ -100,7 +104,12 @@ def _some_subjects(part: Part, rng: np.random.Generator) -> Part:
 
 
 def permute_by_subject(part: Part, rng: np.random.Generator) -> np.ndarray:
-    """Return codes [n] with the subjects' labels dealt anew.
+    """Return codes [n] with the subjects' labels dealt anew: once what `dealer` does."""
+    return dealer(part)(rng)
+
+
+def dealer(part: Part) -> Callable[[np.random.Generator], np.ndarray]:
+    """Return what deals the subjects' labels anew at each call, as codes [n].
 
     A subject's rows keep one label together. Where subjects carry several labels, the whole sequence of a subject's
     labels moves, among subjects with as many rows.
@@ -111,14 +120,16 @@ def permute_by_subject(part: Part, rng: np.random.Generator) -> np.ndarray:
     starts = np.cumsum(sizes) - sizes
     pure = bool(np.all(codes == np.repeat(codes[starts], sizes)))
     if pure:
-        return rng.permutation(codes[starts])[where]
-    moved = np.empty_like(codes)
-    for size in np.unique(sizes):
-        blocks = starts[sizes == size][:, None] + np.arange(size)
-        moved[blocks] = codes[rng.permutation(blocks)]
-    out = np.empty_like(codes)
-    out[order] = moved
-    return out
+        return lambda rng: rng.permutation(codes[starts])[where]
+    alike = [starts[sizes == size][:, None] + np.arange(size) for size in np.unique(sizes)]
+
+    def deal(rng: np.random.Generator) -> np.ndarray:
+        out = np.empty_like(codes)
+        for blocks in alike:
+            out[order[blocks]] = codes[rng.permutation(blocks)]
+        return out
+
+    return deal
 
 
 def mean_recall(correct: np.ndarray, codes: np.ndarray) -> float:

@@ -108,7 +108,8 @@ def test_the_sentence_names_peak_deepest_interval_and_n() -> None:
     assert text.startswith("lasttok tells most at layer 4: 51.0")
     assert "49.0 to 53.0" in text
     assert "900 subjects" in text
-    assert "at layer 5, the deepest, and the intervals" in text
+    assert "; 46.0\u202f% (44.0 to 48.0\u202f%) at layer 5, the deepest." in text
+    assert "read on the same subjects, so that overlapping intervals are no test of a difference" in text
     assert "best of 6 layers is picked on the rows that judge it" in text
     nothing = layers.by_layer(sweep().assign(accuracy=np.nan))
     assert plain(layers.layers_sentence(nothing)) == "No layer has a finite accuracy."

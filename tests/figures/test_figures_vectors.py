@@ -77,6 +77,17 @@ def test_gap_figure_draws_both_intervals_the_budget_and_the_verdict_in_words():
     assert fig == figures.gap_figure(rows, 0.025)
 
 
+def test_the_ceiling_on_the_gap_picture_is_the_gap_it_leaves():
+    rows = attackers()
+    fig = figures.gap_figure(rows, 0.025, 0.73)
+    assert any(s.type == "line" and s.x0 == s.x1 == pytest.approx(0.53) for s in fig.layout.shapes)
+    assert any(a.text == "Bayes ceiling of this data 0.530" for a in fig.layout.annotations)
+    assert fig.layout.xaxis.range[1] > 0.53
+    without = figures.gap_figure(rows, 0.025)
+    assert not any("ceiling" in a.text for a in without.layout.annotations)
+    assert fig.layout.height > without.layout.height
+
+
 def test_a_missing_verdict_is_drawn_without_words():
     fig = figures.gap_figure(attackers(), 0.025)
     assert len(markers(fig).x) == 3

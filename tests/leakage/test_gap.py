@@ -159,6 +159,18 @@ def test_progress_counts_every_fit_and_can_cancel():
         _run(data, on_step=stop, n_jobs=2)
 
 
+@pytest.mark.parametrize("probe", ["linear", "knn"])
+def test_many_tests_have_a_finer_null_band_from_as_many_refits(probe):
+    few, many = (_run(_data(8, 360, 3.0), probe, permutations=n, seeds=[0], most_refits=19) for n in (19, 28 * 40))
+    few, many = (found.metrics.query("split == 'bal_test' and seed.isna()").iloc[0] for found in (few, many))
+    assert few["p_value"] == 1 / 20  # what no correction over two tests survives
+    assert many["p_value"] < 0.05 / 28
+    assert (few["null_refits"], many["null_refits"]) == (19, 19)
+    assert many["permutations"] == 28 * 40
+    assert many["null_mean"] == pytest.approx(1 / 3, abs=0.02)
+    assert many["null_p95"] == pytest.approx(few["null_p95"], abs=0.08)
+
+
 @pytest.mark.parametrize(("probe", "permutations"), [("gbt", 60), ("knn", 60)])
 def test_shared_refits_give_every_permutation_and_a_band_around_chance(probe, permutations):
     data, seen = _data(9, 360, 0.0), []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from auditcore.leakage.folds import log_softmax
-from auditcore.leakage.information import confident, halves, v_information_bits
+from auditcore.leakage.information import confident, halves, smallest_share, v_information_bits
 
 
 def _rows(
@@ -55,6 +55,37 @@ def test_no_giveaways_none_found():
     nothing = next(f for f in found if f.share == 0)
     assert np.isnan(nothing.precision)
     assert nothing.threshold == np.inf
+
+
+def test_a_class_whose_subjects_are_never_named_rightly_gives_nobody_away():
+    # 1 subject in 20 of class 2 is surely named class 0, as are 1 in 2 of class 0 itself: 9 of 10 such names are right.
+    rng, n = np.random.default_rng(7), 6000
+    codes = np.arange(n) % 3
+    logits = rng.normal(0, 0.5, (n, 3))
+    logits[(rng.random(n) < np.array([0.5, 0.0, 0.05])[codes]), 0] += 9
+    found = confident(log_softmax(logits), codes, np.arange(n))
+    assert found.precision == pytest.approx(0.9, abs=0.03)
+    assert found.by_class == pytest.approx([0.5, 0, 0], abs=0.01)
+    assert found.by_class.mean() == pytest.approx(found.share * found.precision)
+    # Labels of classes are names: another order moves the shares with them.
+    turned = confident(log_softmax(logits)[:, [2, 0, 1]], np.array([1, 2, 0])[codes], np.arange(n))
+    assert turned.by_class == pytest.approx(found.by_class[[2, 0, 1]], abs=0.02)
+
+
+def test_what_an_empty_result_can_have_missed():
+    assert smallest_share(350, 150) == pytest.approx(10 / 325)
+    assert smallest_share(600) == pytest.approx(10 / 300)
+    assert smallest_share(12) == 1
+    rng, least = np.random.default_rng(8), smallest_share(350, 150)
+
+    def found(sure: float) -> float:
+        draws = [confident(*_rows(rng, 350, 5, sure, 20), _rows(rng, 150, 5, sure, 20)) for _ in range(40)]
+        assert {d.least for d in draws} == {least}
+        return float(np.mean([d.share > 0 for d in draws]))
+
+    assert found(0.5 * least) < 0.2
+    assert 0.25 < found(least) < 0.9
+    assert found(2 * least) > 0.9
 
 
 def test_without_calibration_rows_each_half_serves_the_other():

@@ -123,5 +123,6 @@ def test_a_plain_leak_survives_the_correction_however_many_tests_are_declared(n_
     found = resample(correct, codes, groups, resamples(2000, n_tests), seed=0)
     assert holm([p_at_most(found, 0.225)] * n_tests).max() <= 0.05
     assert resamples(2000, n_tests) >= 2000
+    assert resamples(0, n_tests) == 0
     too_few = p_at_most(resample(correct, codes, groups, 2000, seed=0), 0.225)
     assert (holm([too_few] * n_tests).max() <= 0.05) == (n_tests < 100)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from auditcore.leakage.cells import Part
-from auditcore.leakage.mdl import _blocks, code_length
+from auditcore.leakage.folds import log_softmax
+from auditcore.leakage.mdl import POWERS, _bits, _blocks, code_length
 from auditcore.leakage.probes import PROBES
 
 
@@ -36,7 +37,7 @@ def test_labels_that_are_easy_to_read_are_short(probe):
 
 
 def test_by_hand():
-    # A probe that always says 0.75 for the true class of two: 1 bit for the first block, log2 of the mixture after.
+    # A probe that always says 0.75 for the true class of two: 1 bit for the first block, log2 of the mixtures after.
     from dataclasses import replace
 
     part = _part(2, 512, 1.0, n_classes=2)
@@ -51,8 +52,33 @@ def test_by_hand():
     found = code_length(part, part.vectors, replace(fit, refit=refit), 2, 0)
     expected = 16.0  # 512 / 2 ** 5 rows at 1 bit each: 8 would be fewer than 8 of each class
     for begin in (16, 32, 64, 128, 256):
-        expected -= begin * np.log2((begin * 0.75 + 0.5) / (begin + 1))
+        said = [0.75**power / (0.75**power + 0.25**power) for power in POWERS]
+        expected -= np.log2(np.mean([((begin * p + 0.5) / (begin + 1)) ** begin for p in said]))
     assert found.bits == pytest.approx(expected / 512)
+
+
+@pytest.mark.parametrize("probe", sorted(PROBES))
+def test_no_probe_costs_noticeably_more_than_the_labels_uncoded(probe):
+    # Noise, on which small probes are sure of what is wrong; 6 blocks at most are coded.
+    found = _length(_part(5, 640, 0.0), probe)
+    assert found.bits <= 2.0 + 6 * np.log2(len(POWERS)) / 640
+    assert found.bits == pytest.approx(2.0, abs=0.03)
+
+
+@pytest.mark.parametrize("sharper", [1.0, 3.0, 30.0])
+def test_a_block_costs_what_its_probabilities_are_worth_however_sure_they_sound(sharper):
+    rng, n = np.random.default_rng(6), 4000
+    log_p = log_softmax(rng.normal(size=(n, 4)))
+    codes = (rng.random((n, 1)) > np.exp(log_p).cumsum(axis=1)).sum(axis=1)  # drawn as the probe says: calibrated
+    plain = -np.log2(np.exp(log_p)[np.arange(n), codes]).sum()
+    found = _bits(sharper * log_p, codes, n)
+    within = np.log2(len(POWERS)) + 1 if sharper == 1 else 0.02 * plain
+    assert found == pytest.approx(plain, abs=within)
+
+
+def test_a_class_of_probability_0_can_still_be_sent():
+    logits = np.array([[0.0, -np.inf], [0.0, -np.inf]])
+    assert np.isfinite(_bits(logits, np.array([0, 1]), 10))
 
 
 def test_blocks_hold_whole_subjects_and_double():
