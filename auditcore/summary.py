@@ -166,7 +166,7 @@ def defences(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:
     split = findings.judging_split(metrics)
     costs = read(run, "defence_costs") if run.has("defence_costs") else None
     attributes = [str(a) for a in metrics["attribute"].unique()]
-    return {a: told.summarise(told.defended(metrics, a, split), costs, a) for a in attributes}
+    return {a: told.table_of(metrics, costs, a, split) for a in attributes}
 
 
 def defence_findings(run: Run, read: Read = read_table) -> list[Sentence]:

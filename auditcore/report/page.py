@@ -224,11 +224,11 @@ def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tup
     rows = told.defended(metrics, attribute, split)
     rows = rows[(rows["artifact"] == lead["artifact"]) & (rows["layer"] == lead["layer"])]
     mine = table[(table["artifact"] == lead["artifact"]) & (table["layer"] == lead["layer"])]
-    marked = dict(zip(mine["defence"], mine["linear_only"], strict=True))
+    top = ceiling.ceiling_of(summary.ceilings(run), attribute, split)
     title = f"What defences leave of {words.shorten(attribute, 60)} in {words.shorten(lead['artifact'], 40)}"
     note = f"{words.plain(told.defences_finding(table, attribute, budget))} {told.fit_sentence(table)}"
     note += " Lines are 90 % intervals over subjects, conditional on the fitted defence and probes."
-    return _section(title, _plot(gaps_figure(rows, budget, marked), f"defences-{number}"), note), True
+    return _section(title, _plot(gaps_figure(rows, budget, told.marks(mine), top), f"defences-{number}"), note), True
 
 
 def _texts(run: Run, attribute: str, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
