@@ -195,7 +195,7 @@ def _baselines(attribute: str, metrics: pd.DataFrame, rows: pd.DataFrame, number
 
     if rows.empty:
         return "", False
-    title = f"What each vector adds to what its recipient already holds of {words.shorten(attribute, 60)}"
+    title = f"Does a vector tell more or less of {words.shorten(attribute, 60)} than what its recipient already holds?"
     note = f"{words.plain(baselines_finding(metrics, rows, attribute))} Strongest probe and layer of each. {RULE}"
     return _section(title, _plot(differences_figure(leading(rows)), f"baselines-{number}"), note), True
 
@@ -233,13 +233,10 @@ def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tup
 
 def _texts(run: Run, attribute: str, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
     from auditcore.figures.outputs import axis_figure
-    from auditcore.findings.outputs import outputs_finding
+    from auditcore.findings.outputs import axis_note, outputs_finding
 
     title = f"Where {words.shorten(attribute, 60)} is, text by text and vector by vector"
-    note = (
-        f"{words.plain(outputs_finding(rows, attribute))} 95 % intervals over subjects; texts are cross-validated by "
-    )
-    note += "subject, vectors read on the reserved test rows."
+    note = f"{words.plain(outputs_finding(rows, attribute))} {axis_note(rows)}"
     top = ceiling.ceiling_of(summary.ceilings(run), attribute)
     return _section(title, _plot(axis_figure(rows, top), f"texts-{number}"), note), True
 

@@ -100,6 +100,12 @@ def test_what_the_model_writes_stands_on_one_axis_with_offending_summaries_marke
     assert text.count("<mark>race</mark>") == 5
     assert "5 of 20 shown" in text
     assert "ROUGE-L" in text
+    assert "What directives change in how well the label is read" in text
+    assert "Largest change behind a directive: <b>−5.0 points</b>" in text
+    assert text.count("The same row without a directive:") == 5
+    plain = run.read("generations").query("defence == 'none'").set_index("example_id")["generated"]
+    marked = run.read("generations").query("defence == 'prompt:neutral' and meta_terms != ''")["example_id"]
+    assert all(plain[i] in text for i in marked.head(5))
 
 
 def test_summaries_are_hidden_when_text_is(home: Path, open_page) -> None:
