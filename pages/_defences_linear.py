@@ -33,7 +33,7 @@ def falls_more(run: Run, rows: pd.DataFrame, table: pd.DataFrame) -> pd.Series:
             continue
         key = (str(best["attribute"].iloc[0]), *where, str(line["probe"]), str(best["split"].iloc[0]))
         spec = run.manifest["spec"]
-        found.append(_paired(str(run.path), run.version("predictions"), key, spec["n_boot"], spec["seed"]))
+        found.append(_paired(str(run.path), run.version("predictions"), key, spec.get("n_boot", 2000), spec["seed"]))
     return pd.Series(found, table.index, dtype=object)
 
 
