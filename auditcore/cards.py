@@ -37,7 +37,8 @@ def of_run(run: Run, read: Read = read_table, limit: int = 6) -> list[Card]:
         card = membership_card(read(run, "attack_metrics"), read(run, "verdicts"))
         made = [card] if card else []
     elif run.kind == "vectors" and run.has("probe_metrics") and run.has("verdicts"):
-        made = vector_cards(read(run, "probe_metrics"), read(run, "verdicts"))
+        costs = read(run, "defence_costs") if run.has("defence_costs") else None
+        made = vector_cards(read(run, "probe_metrics"), read(run, "verdicts"), costs)
     elif decisions.has_checkpoints(run):
         made = checkpoint_cards(run, read)
     about = subject.of(run).line
@@ -67,8 +68,8 @@ def membership_card(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> Card | Non
     return Card(word, measured, words.percent(best["value"]), (first, groups, second))
 
 
-def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
-    """Cards of a vectors audit, one per attribute and artifact; verdicts over all its probes.
+def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame, costs: pd.DataFrame | None = None) -> list[Card]:
+    """Cards of a vectors audit, one per attribute and artifact; verdicts over all its probes. costs: `defence_costs`.
 
     First of every label its leakiest artifact, then the others, so that no label is cut off; strongest leak first.
     """
@@ -86,7 +87,8 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame) -> list[Card]:
         size = f"{attackers} · budget {points(_budget(mine))} points"
         what = [Strong(row["attribute"]), " read from ", Strong(findings.artifact_words(row, layers > 1))]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        made.append(Card(word, what, words.percent(row["accuracy"]), (*spread(row), size, *_behind(metrics, row))))
+        behind = _behind(metrics, costs, row, _budget(mine))
+        made.append(Card(word, what, words.percent(row["accuracy"]), (*spread(row), size, *behind)))
     return made
 
 
@@ -134,13 +136,14 @@ def points(share: object) -> str:
     return words.number(100 * float(share), 1) if words.known(share) else words.NONE
 
 
-def _behind(metrics: pd.DataFrame, row: dict) -> list[str]:
+def _behind(metrics: pd.DataFrame, costs: pd.DataFrame | None, row: dict, budget: float | None) -> list[str]:
     """What the best defence of a card's artifact leaves to the strongest attacker, as one line; [] without any."""
-    table = told.summarise(told.defended(metrics, row["attribute"], row["split"]), None, row["attribute"])
-    best = told.best_defence(table, row["artifact"], int(row["layer"]))
+    table = told.table_of(metrics, costs, row["attribute"], row["split"])
+    best = told.best_defence(table, row["artifact"], int(row["layer"]), budget or 0.0)
     if best is None or best["defence"] == row["defence"]:
         return []
-    return [f"behind {best['defence']}: {words.percent(best['accuracy'])}, {best['verdict']}"]
+    chosen = f" ({best['choice']})" if best["choice"] else ""
+    return [f"behind {best['defence']}{chosen}: {words.percent(best['accuracy'])}, {best['verdict']}"]
 
 
 def _declared(verdicts: pd.DataFrame, own: "pd.Series[bool]") -> str:

@@ -166,7 +166,7 @@ def defences(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:
     split = findings.judging_split(metrics)
     costs = read(run, "defence_costs") if run.has("defence_costs") else None
     attributes = [str(a) for a in metrics["attribute"].unique()]
-    return {a: told.summarise(told.defended(metrics, a, split), costs, a) for a in attributes}
+    return {a: told.table_of(metrics, costs, a, split) for a in attributes}
 
 
 def defence_findings(run: Run, read: Read = read_table) -> list[Sentence]:
@@ -187,7 +187,7 @@ def baselines(run: Run, read: Read = read_table) -> dict[str, tuple[pd.DataFrame
 
 
 def baseline_findings(run: Run, read: Read = read_table) -> list[Sentence]:
-    """One sentence per attribute on what a vector adds to what its recipient holds anyway."""
+    """One sentence per attribute on whether a vector tells more than what its recipient holds."""
     return [held.baselines_finding(one, moved, a) for a, (one, moved) in baselines(run, read).items()]
 
 
@@ -237,14 +237,17 @@ def text_axes(run: Run, read: Read = read_table) -> dict[str, pd.DataFrame]:
     if not run.has("output_metrics"):
         return {}
     readings = read(run, "output_metrics")
-    metrics = read(run, "probe_metrics") if run.has("probe_metrics") else None
+    metrics, held = (read(run, t) if run.has(t) else None for t in ("probe_metrics", "baseline_metrics"))
     attributes: list = readings["attribute"].unique().tolist() if len(readings) else []
-    return {str(a): outputs.one_axis(readings, metrics, str(a)) for a in attributes}
+    return {str(a): outputs.one_axis(readings, metrics, str(a), held) for a in attributes}
 
 
 def text_findings(run: Run, read: Read = read_table) -> list[Sentence]:
-    """One sentence per attribute on where it is read from, and one on what directives do to the summaries."""
-    found: list[Sentence] = [outputs.outputs_finding(rows, a) for a, rows in text_axes(run, read).items()]
+    """Per attribute where it is read from and what directives change in that; then what they do to the summaries."""
+    axes = text_axes(run, read)
+    found: list[Sentence] = [outputs.outputs_finding(rows, a) for a, rows in axes.items()]
+    changed = [outputs.changes_sentence(outputs.changes(read(run, "output_metrics"), a)) for a in axes]
+    found += [sentence for sentence in changed if sentence]
     return [*found, outputs.writing_sentence(read(run, "generation_metrics"))] if found else []
 
 

@@ -1,5 +1,7 @@
 """What the model writes, on the page Defences. In: run, attribute. Out: one axis, scores, marked summaries."""
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -19,14 +21,12 @@ def draw(run: Run, metrics: pd.DataFrame, attribute: str) -> None:
         _nothing(run)
         return
     readings = ui.read(run, "output_metrics")
-    rows = told.one_axis(readings, metrics, attribute)
+    held = ui.read(run, "baseline_metrics") if run.has("baseline_metrics") else None
+    rows = told.one_axis(readings, metrics, attribute, held)
     ui.section("What the model writes", told.outputs_finding(rows, attribute))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        ui.chart_title(
-            "Where the label is, text by text and vector by vector",
-            "95 % intervals over subjects. Texts: cross-validated by subject; vectors: reserved test rows.",
-        )
+        ui.chart_title("Where the label is, text by text and vector by vector", told.axis_note(rows))
         if len(rows):
             sentence = words.plain(told.outputs_finding(rows, attribute))
             top = ceiling_of(summary.ceilings(run, ui.read), attribute)
@@ -43,6 +43,11 @@ def draw(run: Run, metrics: pd.DataFrame, attribute: str) -> None:
         "ROUGE: F-measure x 100, no stemming, 95 % interval over subjects. Meta-term: a word of the directives "
         "themselves; Wilson's interval. Change: against the same rows without a directive, paired."
     )
+    changed = told.changes(readings, attribute)
+    if len(changed):
+        ui.chart_title("What directives change in how well the label is read", told.changes_sentence(changed))
+        st.html(figures.changes_table(changed))
+        ui.quiet("Accuracy behind the directive minus accuracy without it, rows paired, 95 % interval over subjects.")
 
 
 def _nothing(run: Run) -> None:
@@ -60,7 +65,7 @@ def _nothing(run: Run) -> None:
 
 
 def _offending(run: Run) -> None:
-    """Summaries that hold a meta-term, marked."""
+    """Summaries that hold a meta-term, marked, each beside what the model writes of the same row undirected."""
     found = ui.read(run, "generations", ["example_id", "defence", "generated", "meta_terms"], "meta_terms <> ''")
     if found.empty:
         ui.quiet("No summary holds a meta-term.")
@@ -81,11 +86,24 @@ def _offending(run: Run) -> None:
             format_func=lambda d: "without a directive" if d == "none" else words.harmless(d),
         )
     mine = found[found["defence"] == name]
+    plain = pd.Series(dtype=str)
+    if name != "none":
+        undirected = ui.read(run, "generations", ["example_id", "generated"], "defence = 'none'")
+        plain = undirected.set_index("example_id")["generated"]
     body = "".join(
         f'<p class="ac-text"><small class="ac-quiet">{words.isolated(words.shorten(row.example_id, 40))}</small><br>'
-        f"{figures.marked_html(str(row.generated), str(row.meta_terms).split(', '))}</p>"
+        f"{figures.marked_html(str(row.generated), str(row.meta_terms).split(', '))}</p>{_undirected(plain, row)}"
         for row in mine.head(SHOWN).itertuples()
     )
     ui.html(body)
     if len(mine) > SHOWN:
         ui.quiet(f"{SHOWN} of {words.count(len(mine))} shown; the rest stands in the table generations of the export.")
+
+
+def _undirected(plain: pd.Series, row: Any) -> str:
+    """What the model writes of the same row without a directive; "" where that is not kept."""
+    text = plain.get(row.example_id)
+    if not isinstance(text, str):
+        return ""
+    told = figures.marked_html(text, str(row.meta_terms).split(", ")) if text.strip() else "nothing"
+    return f'<p class="ac-text ac-quiet"><small>The same row without a directive:</small><br>{told}</p>'

@@ -1,4 +1,4 @@
-"""What a vector adds to what its recipient holds, on the page Exported vectors. In: run, choice. Out: the section."""
+"""A vector against what its recipient holds, on the page Exported vectors. In: run, choice. Out: the section."""
 
 import pandas as pd
 import streamlit as st
@@ -9,7 +9,7 @@ from auditcore.findings import baselines as told
 from auditcore.store import Run
 from pages import _ui as ui
 
-TITLE = "What a vector adds to what its recipient already holds"
+TITLE = "Does a vector tell more or less than what its recipient already holds?"
 
 
 def draw(run: Run, attribute: str, split: str, defence: str, layer: int) -> None:

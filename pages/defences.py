@@ -3,13 +3,14 @@
 import pandas as pd
 import streamlit as st
 
-from auditcore import words
+from auditcore import findings, summary, words
 from auditcore.figures import defences as figures
 from auditcore.figures import tokens as token_figures
 from auditcore.findings import defences as told
+from auditcore.findings.ceiling import ceiling_of
 from auditcore.spec import DEFENCES
 from auditcore.store import Run
-from pages import _defences_texts, _live, _notes
+from pages import _defences_linear, _defences_texts, _live, _notes
 from pages import _ui as ui
 
 TABLES = ("probe_metrics", "defence_costs", "defence_effects", "verdicts")
@@ -74,17 +75,23 @@ def _page(run: Run, metrics: pd.DataFrame, budget: float) -> None:
             attribute = st.selectbox("Sensitive label", attributes, key=ATTRIBUTE_KEY, bind="query-params", width=240)
         rows = told.defended(metrics, str(attribute), split)
         costs = ui.read(run, "defence_costs") if run.has("defence_costs") else None
-        table = told.summarise(rows, costs, str(attribute))
+        table = told.table_of(metrics, costs, str(attribute), split)
+        table = table.assign(falls_more=_defences_linear.falls_more(run, rows, table))
         artifact, layer = _place(table)
     with head:
         ui.head("Defences", told.defences_finding(table, str(attribute), budget))
         ui.run_warnings(run)
+        if hidden := findings.giveaway_sentence(metrics, split, str(attribute)):
+            ui.notice("warning", hidden)
         if split != "bal_test":
             ui.notice(
                 "warning", "The reserved test rows were not evaluated; these numbers come from the selection split."
             )
+        else:
+            ui.quiet(findings.looks_sentence(run.manifest))
     st.html(token_figures.style())
-    _one_artifact(rows, table, artifact, layer, budget)
+    top = ceiling_of(summary.ceilings(run, ui.read), str(attribute), split)
+    _one_artifact(rows, table, artifact, layer, budget, top)
     _everything(run, rows, table, str(attribute), split)
     _defences_texts.draw(run, metrics, str(attribute))
 
@@ -110,22 +117,24 @@ def _segmented(label: str, options: list[str], start: str, key: str) -> str:
     return str(chosen) if chosen in options else start
 
 
-def _one_artifact(rows: pd.DataFrame, table: pd.DataFrame, artifact: str, layer: int, budget: float) -> None:
+def _one_artifact(
+    rows: pd.DataFrame, table: pd.DataFrame, artifact: str, layer: int, budget: float, ceiling: float | None
+) -> None:
     mine = rows[(rows["artifact"] == artifact) & (rows["layer"] == layer)]
     some = table[(table["artifact"] == artifact) & (table["layer"] == layer)]
     n = words.counted(int(mine["n_subjects"].max()), "subject")
     fit = told.fit_sentence(some)
     where = f"{artifact}, layer {layer}" if table["layer"].nunique() > 1 else artifact
     ui.section(where, f"Every attacker was fitted anew behind each defence and read on {n} it never saw. {fit}")
-    marked = {str(d): p for d, p in zip(some["defence"], some["linear_only"], strict=True)}
+    marks = told.marks(some)
+    best = told.best_defence(table, artifact, layer, budget)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        caption = _gap_caption(mine, some, budget)
-        ui.chart_title(_gap_title(some, marked, budget), caption)
+        caption = _gap_caption(mine, best)
+        ui.chart_title(_gap_title(some, marks, budget), caption)
         alt = f"LeakageGap of {len(mine)} attackers behind {len(some)} defences. {words.plain(caption)}"
-        ui.chart(figures.gaps_figure(mine, budget, marked), "defence_gaps", alt)
+        ui.chart(figures.gaps_figure(mine, budget, marks, ceiling), "defence_gaps", alt)
     with right:
-        best = told.best_defence(table, artifact, layer)
         if best is None or not some["overlap"].map(words.known).any():
             ui.chart_title("What it costs")
             ui.empty("The cost of no defence has been measured yet.")
@@ -138,24 +147,23 @@ def _one_artifact(rows: pd.DataFrame, table: pd.DataFrame, artifact: str, layer:
         ui.notice("warning", f"{words.counted(missing, 'attacker')} without a finite number not drawn.")
 
 
-def _gap_title(table: pd.DataFrame, marked: dict[str, list[str]], budget: float) -> str:
+def _gap_title(table: pd.DataFrame, marks: dict[str, str], budget: float) -> str:
     within = [str(d) for d in table.loc[table["verdict"] == "within budget", "defence"] if d != "none"]
     if within:
         return f"Within the budget of {budget:g} behind {words.listed(within)}"
-    if any(marked.values()):
+    if any(marks.values()):
         return "Linear attackers fall, others read on"
     return f"No defence is shown to be within the budget of {budget:g}"
 
 
-def _gap_caption(rows: pd.DataFrame, table: pd.DataFrame, budget: float) -> list[str]:
+def _gap_caption(rows: pd.DataFrame, best: dict | None) -> list[str]:
     worst = rows.sort_values("signed_gap", ascending=False, kind="stable").iloc[0]
-    tried = table[table["defence"] != "none"]
-    least = tried.sort_values("signed_gap", kind="stable").iloc[0] if len(tried) else None
     text = [f"{worst['probe']} on {_behind(worst)}: {words.number(worst['signed_gap'])}"]
-    if least is not None:
-        ends = words.interval(least["signed_low90"], least["signed_high90"])
-        text.append(f"; the strongest attacker behind {least['defence']}, {least['probe']}: ")
-        text += [words.Strong(words.number(least["signed_gap"])), f", 90 % interval {ends}"]
+    if best is not None:
+        ends = words.interval(best["signed_low90"], best["signed_high90"])
+        chosen = f", {best['choice']}" if best["choice"] else ""
+        text.append(f"; the strongest attacker behind {best['defence']}{chosen}, {best['probe']}: ")
+        text += [words.Strong(words.number(best["signed_gap"])), f", 90 % interval {ends}"]
     return [*text, "."]
 
 
@@ -173,11 +181,13 @@ def _everything(run: Run, rows: pd.DataFrame, table: pd.DataFrame, attribute: st
     st.html(figures.defence_table(rows, table, effects))
     ui.quiet(
         "Points: change of accuracy against the same attacker on the vectors as exported, rows paired, 95 % interval. "
-        "Linear only: the linear probe is no longer over budget and another one is. Neighbours: of the ten nearest "
+        "All attackers: their verdict after Holm's correction over every test of the defence; near certainty: the most "
+        "subjects that one attacker names so, beyond guessing. Only linear falls: the linear probe is no longer over "
+        f"budget and another one is. {told.FALLS_MORE} Neighbours: of the ten nearest "
         "rows (cosine, among the test rows) how many stay, 95 % interval over subjects. Variance: one minus squared "
         "change over variance. Intervals are conditional on the fitted defence and probes."
     )
-    ui.download_csv(table.drop(columns=["linear_only"]), "defences.csv", "defences_csv")
+    ui.download_csv(table.drop(columns=["linear_only", "falls_more"]), "defences.csv", "defences_csv")
     with st.expander("What each defence does"):
         ui.facts(
             [("as exported" if d == "none" else d, DEFENCES[d]) for d in table["defence"].unique() if d in DEFENCES]

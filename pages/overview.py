@@ -122,8 +122,10 @@ def _not_shown(parts: list[Part]) -> str:
 
 def _warn(run: Run) -> None:
     items = summary.warnings(run)
+    name, _ = ui.names(run)
+    for hidden in summary.giveaway_sentences(run, ui.read):
+        ui.notice("warning", hidden, f"{words.shorten(name, 40)}:")
     if items:
-        name, _ = ui.names(run)
         more = f" ({len(items) - 1} more on the page of this run.)" if len(items) > 1 else ""
         ui.notice("warning", items[0] + more, f"{words.shorten(name, 40)}:")
 

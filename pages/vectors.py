@@ -91,6 +91,8 @@ def _draw(run: Run, metrics: pd.DataFrame, step: int | None = None) -> None:
         hidden = findings.giveaway_sentence(metrics, choice.split, choice.attribute)
         if hidden:
             ui.notice("warning", hidden)
+        if choice.split == "bal_test":
+            ui.quiet(findings.looks_sentence(run.manifest))
         if choice.split != "bal_test" and step is not None:
             ui.quiet(f"Of this checkpoint bal_val is known, which chooses. {SEALED}")
             ui.page_link("frontier.py", "All checkpoints of this run", run.id)

@@ -36,6 +36,20 @@ def test_what_guessing_explains_or_an_open_leak_shows_anyway_is_not_said():
     assert findings.giveaway_sentence(rows({"split": "bal_val"})) == []
 
 
+def test_giveaways_behind_a_defence_are_said_with_its_name_even_in_a_run_without_the_plain_vectors():
+    open_leak = {"verdict": "over budget", "confident_share": 0.3}
+    found = plain(findings.giveaway_sentence(rows(open_leak, {"defence": "leace", "n_subjects": 900})))
+    assert "2.1\u202f% of subjects (1.7 to 2.8\u202f%, 95 % interval, of 900)" in found
+    assert "from lasttok behind leace by mlp" in found
+    pca = {"defence": "pca", "confident_share": 0.01}
+    alone = plain(findings.giveaway_sentence(rows({"defence": "leace"}, pca, {"defence": "pca", "probe": "knn"})))
+    assert "behind leace by mlp" in alone
+    assert alone.endswith("; 2 more attackers name some too (behind pca).")
+    # One correction over everything that was looked at: what is 0.03 among many is luck.
+    luck = {"defence": "leace", "confident_p": 0.03}
+    assert findings.giveaway_sentence(rows(open_leak, luck, {"defence": "pca", "confident_p": 0.5})) == []
+
+
 def test_several_attackers_are_counted():
     found = plain(findings.giveaway_sentence(rows({}, {"probe": "knn", "confident_share": 0.03}, {"probe": "gbt"})))
     assert "by knn" in found

@@ -1,4 +1,4 @@
-"""Tables `baseline_metrics` and `baseline_differences` in; what vectors add to what is held anyway, out."""
+"""Tables `baseline_metrics` and `baseline_differences` in; how vectors compare with what is held anyway, out."""
 
 import numpy as np
 import pandas as pd

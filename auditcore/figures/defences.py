@@ -9,6 +9,8 @@ import plotly.graph_objects as go
 from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
 from auditcore.figures.tables import table_html
+from auditcore.findings.ceiling import NAME as CEILING
+from auditcore.findings.defences import mark
 from auditcore.verdict import SYMBOLS
 from auditcore.words import NONE, count, escape, interval, known, number, percent, percent_interval, shorten, signed
 
@@ -16,20 +18,22 @@ HEAD, FOOT, LANE = 76, 56, 15  # pixels: above, below, from one probe to the nex
 SIGNS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
-def gaps_figure(rows: pd.DataFrame, budget: float, linear_only: dict[str, list[str]]) -> go.Figure:
+def gaps_figure(rows: pd.DataFrame, budget: float, marks: dict[str, str], ceiling: float | None = None) -> go.Figure:
     """Draw the LeakageGap of every probe behind every defence of one artifact, with 90 % intervals, and the budget.
 
-    rows: seed-averaged rows of one attribute, artifact, layer and split; linear_only: defence -> probes that read on
-    where the linear one falls.
+    rows: seed-averaged rows of one attribute, artifact, layer and split; marks: `findings.defences.marks`; ceiling:
+    the accuracy nobody can beat on this data, where that is known, drawn as the gap it leaves.
     """
+    top = None if ceiling is None else ceiling - float(rows["chance"].iloc[0])
+    lift = 0 if top is None else theme.CEILING_LIFT
     defences = [str(d) for d in dict.fromkeys(rows["defence"])]
     probes = [str(p) for p in dict.fromkeys(rows["probe"])]
     step = LANE * len(probes) + 14
-    fig = Canvas(HEAD + FOOT + step * len(defences))
+    fig = Canvas(HEAD + FOOT + step * len(defences) + lift)
     height = np.arange(len(defences))[::-1].astype(float)
     names = [f"<b>{escape('as exported' if d == 'none' else d)}</b>" for d in defences]
     fig.yaxis(range=[-0.6, len(defences) - 0.4], showgrid=False, tickvals=height, ticktext=names, ticklabelstandoff=6)
-    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD, "b": FOOT}
+    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD + lift, "b": FOOT}
     fig.add_vrect(x0=-budget, x1=budget, fillcolor=theme.BUDGET_BAND, line_width=0, layer="below")
     fig.add_vline(x=0, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
     quiet = {"size": 12, "color": theme.QUIET}
@@ -58,20 +62,22 @@ def gaps_figure(rows: pd.DataFrame, budget: float, linear_only: dict[str, list[s
             "%{customdata[2]} subjects: %{customdata[3]}<extra></extra>",
         )
     ends = rows[["signed_gap", "signed_low90", "signed_high90"]].astype(float)
-    low, high = float(np.nanmin([*ends.min(), -budget])), float(np.nanmax([*ends.max(), budget]))
+    low, high = float(np.nanmin([*ends.min(), -budget])), float(np.nanmax([*ends.max(), budget, top or 0.0]))
     for defence, place in zip(defences, height, strict=True):
-        if linear_only.get(defence):
+        if marks.get(defence):
             right = ends.loc[(rows["defence"] == defence).to_numpy()].max().max()
-            text = "▲ only linear falls"
+            text = escape(f"▲ {marks[defence]}")
             colour = theme.VERDICT_COLOURS["over budget"]
             fig.note(text, right, place, xshift=10, yanchor="middle", font={"size": 12, "color": colour})
-    room = 0.42 if any(linear_only.values()) else 0.08
+    if top is not None:
+        theme.ceiling_line(fig, top, f"{CEILING} {number(top)}")
+    room = 0.42 if any(marks.values()) else 0.08
     fig.xaxis(
         title="LeakageGap: named correctly minus guessing",
         tickformat=".2~f",
         range=[low - 0.06 * (high - low), high + room * (high - low)],
     )
-    above = 1 + 26 / (step * len(defences))  # over the budget's own label
+    above = 1 + (26 + lift) / (step * len(defences))  # over the budget's own label
     legend = {"orientation": "h", "y": above, "yanchor": "bottom", "x": 0, "xanchor": "left"}
     fig.layout.update(showlegend=True, legend=legend)
     return fig.figure()
@@ -165,13 +171,13 @@ def defence_table(rows: pd.DataFrame, table: pd.DataFrame, effects: pd.DataFrame
         place = (line["artifact"], int(line["layer"]), line["defence"])
         layer = f"<small>layer {int(line['layer'])}</small>" if several else ""
         name = "as exported" if line["defence"] == "none" else str(line["defence"])
-        mark = " linear only" if line["linear_only"] else ""
-        tag = f'<span class="df-tag">▲{mark}</span>' if mark else ""
+        tag = f'<span class="df-tag">▲ {escape(mark(line))}</span>' if mark(line) else ""
         title = f"{escape(shorten(line['artifact'], 40))} · {escape(name)}"
         inner = "".join(_gap_cell(cells.get((*place, p)), changes.get((*place, p))) for p in probes)
         verdict = str(line["verdict"])
+        word = f"{SYMBOLS.get(verdict, '')} {escape(verdict)}{_named(line)}"
         body.append(
-            f'<tr><th scope="row">{title}{layer}{tag}</th><td>{SYMBOLS.get(verdict, "")} {escape(verdict)}</td>{inner}'
+            f'<tr><th scope="row">{title}{layer}{tag}</th><td>{word}</td>{inner}'
             f'<td class="num">{percent(line["overlap"], 0)}<small>{_spread(line)}</small></td>'
             f'<td class="num">{percent(line["variance"], 0)}</td><td class="num">{_removed(line)}</td></tr>'
         )
@@ -192,6 +198,12 @@ def _gap_cell(row: dict[Any, Any] | None, change: dict[Any, Any] | None) -> str:
         f'<td class="df-cell" style="--hue:{hue}"><b>{SYMBOLS.get(verdict, "")} {number(row["signed_gap"])}</b>'
         f"<small>{spread}</small>{moved}</td>"
     )
+
+
+def _named(line: dict[Any, Any]) -> str:
+    """The most subjects that one attacker names with near certainty, where that is not guessing."""
+    share = line.get("named")
+    return f"<small>{percent(share)} named with near certainty</small>" if known(share) and share > 0 else ""
 
 
 def _spread(line: dict[Any, Any]) -> str:

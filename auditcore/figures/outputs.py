@@ -10,7 +10,8 @@ from auditcore.figures import theme
 from auditcore.figures.canvas import Canvas
 from auditcore.figures.tables import table_html
 from auditcore.findings.ceiling import NAME as CEILING
-from auditcore.findings.outputs import ROUGES, points, share_with_interval
+from auditcore.findings.outputs import READERS as READERS_OF
+from auditcore.findings.outputs import ROUGES, points, share_with_interval, source_name
 from auditcore.words import count, escape, interval, known, number, percent, percent_interval, shorten
 
 HEAD, FOOT, ROW = 84, 56, 42  # pixels
@@ -18,8 +19,12 @@ HEAD, FOOT, ROW = 84, 56, 42  # pixels
 READERS = {
     ("text", "words"): ("text, by its words", theme.VIOLET, "square", 0.17),
     ("text", "vectors of the text"): ("text, by its vectors", theme.ROSE, "diamond", -0.17),
-    ("vector", ""): ("exported vector, strongest probe", theme.LOWERED, "circle", 0.0),
+    ("vector", ""): ("exported vector", theme.LOWERED, "circle", 0.0),
+    # Fitted on all training rows: open, and said to be so in the legend.
+    ("baseline", ""): ("text, by its words", theme.VIOLET, "square-open", 0.0),
+    ("probe", ""): ("exported vector", theme.LOWERED, "circle-open", 0.0),
 }
+LEGEND = 20  # pixels of a line of the legend
 
 
 def axis_figure(rows: pd.DataFrame, ceiling: float | None = None) -> go.Figure:
@@ -31,15 +36,17 @@ def axis_figure(rows: pd.DataFrame, ceiling: float | None = None) -> go.Figure:
     chance = float(rows["chance"].iloc[0])
     lines = list(dict.fromkeys(rows["what"]))
     lift = 0 if ceiling is None else theme.CEILING_LIFT
-    height = HEAD + FOOT + ROW * len(lines) + lift
-    fig = Canvas(height)
+    kinds = set(zip(rows["kind"], rows["detail"].where(rows["kind"] == "text", ""), strict=True))
+    # A name that says how many rows were fitted takes a line of its own.
+    head = 34 + LEGEND * len(kinds) if rows["n_fit"].notna().any() else HEAD
+    fig = Canvas(head + FOOT + ROW * len(lines) + lift)
     places = {what: float(len(lines) - 1 - i) for i, what in enumerate(lines)}
     names = [_two_lines(what) for what in lines]
     fig.yaxis(
         range=[-0.6, len(lines) - 0.4], showgrid=False, tickvals=list(places.values()), ticktext=names,
         ticklabelstandoff=6,
     )  # fmt: skip
-    fig.layout["margin"] = {"l": 8, "r": 8, "t": HEAD + lift, "b": FOOT}
+    fig.layout["margin"] = {"l": 8, "r": 8, "t": head + lift, "b": FOOT}
     fig.add_vline(x=chance, line={"dash": "dot", "width": 1.5, "color": theme.QUIET}, layer="below")
     quiet = {"size": 12, "color": theme.QUIET}
     fig.note(f"guessing {percent(chance, 0)}", chance, 1.0, yref="paper", yanchor="bottom", yshift=2, font=quiet)
@@ -48,6 +55,8 @@ def axis_figure(rows: pd.DataFrame, ceiling: float | None = None) -> go.Figure:
         some = rows[mine]
         if some.empty:
             continue
+        if some["n_fit"].notna().any():
+            name += f", fitted on {count(some['n_fit'].max())} rows: not comparable"
         y = np.array([places[what] + lane for what in some["what"]])
         xs: list[float | None] = []
         ys: list[float | None] = []
@@ -110,6 +119,27 @@ def scores_table(scores: pd.DataFrame) -> str:
         cells += [(count(row["n_empty"]), ""), (count(row["n_rows"]), f"{count(row['n_subjects'])} subjects")]
         inner = "".join(f'<td class="num">{value}<small>{under}</small></td>' for value, under in cells)
         body.append(f'<tr><th scope="row">{escape(name)}</th>{inner}</tr>')
+    return table_html(head, "".join(body))
+
+
+def changes_table(rows: pd.DataFrame) -> str:
+    """One line per directive, thing read and reader: accuracy behind the directive and its paired change.
+
+    rows: `findings.outputs.changes`.
+    """
+    head = '<tr><th scope="col">directive</th><th scope="col">read from</th><th scope="col">by</th>'
+    head += '<th scope="col" class="num">named correctly<small>95 % interval</small></th>'
+    head += '<th scope="col" class="num">change, points<small>95 % interval</small></th></tr>'
+    body = []
+    for row in rows.to_dict("records"):
+        names = [source_name(row["source"], "none"), READERS_OF.get(row["attacker"], row["attacker"])]
+        cells = [
+            (percent(row["accuracy"]), percent_interval(row["accuracy_low"], row["accuracy_high"])),
+            (points(row["change"]), f"{points(row['change_low'])} to {points(row['change_high'])}"),
+        ]
+        inner = "".join(f"<td>{escape(name)}</td>" for name in names)
+        inner += "".join(f'<td class="num">{value}<small>{under}</small></td>' for value, under in cells)
+        body.append(f'<tr><th scope="row">{escape(row["defence"])}</th>{inner}</tr>')
     return table_html(head, "".join(body))
 
 

@@ -1,4 +1,4 @@
-"""What a vector adds to what its recipient holds. In: `baseline_metrics`, `baseline_differences`. Out: sentences."""
+"""Vectors against what their recipient holds. In: `baseline_metrics`, `baseline_differences`. Out: sentences."""
 
 import pandas as pd
 
@@ -36,7 +36,7 @@ def leading(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def baselines_finding(metrics: pd.DataFrame, differences: pd.DataFrame | None, attribute: str) -> list[str]:
-    """Say what each baseline names correctly, and what the vector that tells most adds to it.
+    """Say what each baseline names correctly, and how much more or less the vector that tells most does.
 
     metrics, differences: `chosen` rows of one attribute and split; differences None while probes are at work.
     """

@@ -110,3 +110,17 @@ def baseline(metrics: pd.DataFrame) -> str:
 def judging_split(metrics: pd.DataFrame) -> str:
     """The split that judges, or the one that chooses while the test rows are not read."""
     return next((s for s in TEST_SPLITS if (metrics["split"] == s).any()), TEST_SPLITS[0])
+
+
+def looks_sentence(manifest: dict[str, Any]) -> str:
+    """How many other runs had read the same test rows before; "" for the first, or where it is not known.
+
+    manifest: of a run that read them.
+    """
+    looks = (manifest.get("test_split") or {}).get("earlier_looks") or 0
+    if not looks:
+        return ""
+    return (
+        f"{counted(int(looks), 'other run')} had read these test rows before this one: whatever was chosen after such "
+        "a look is judged too kindly by them."
+    )

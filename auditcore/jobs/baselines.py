@@ -16,7 +16,7 @@ from auditcore.spec import VectorsSpec
 FIT, COMPARE = "baselines", "baselines compared"
 NOTHING = {
     "text": "The prompt's own words are not read as a baseline: no column plays the role prompt.",
-    "metadata": "No column plays the role metadata: what a vector adds to the columns its recipient holds is not said.",
+    "metadata": "No column plays the role metadata: how a vector compares with what is held is not said.",
 }
 
 

@@ -195,7 +195,7 @@ def _baselines(attribute: str, metrics: pd.DataFrame, rows: pd.DataFrame, number
 
     if rows.empty:
         return "", False
-    title = f"What each vector adds to what its recipient already holds of {words.shorten(attribute, 60)}"
+    title = f"Does a vector tell more or less of {words.shorten(attribute, 60)} than what its recipient already holds?"
     note = f"{words.plain(baselines_finding(metrics, rows, attribute))} Strongest probe and layer of each. {RULE}"
     return _section(title, _plot(differences_figure(leading(rows)), f"baselines-{number}"), note), True
 
@@ -224,22 +224,19 @@ def _defences(run: Run, attribute: str, table: pd.DataFrame, number: int) -> tup
     rows = told.defended(metrics, attribute, split)
     rows = rows[(rows["artifact"] == lead["artifact"]) & (rows["layer"] == lead["layer"])]
     mine = table[(table["artifact"] == lead["artifact"]) & (table["layer"] == lead["layer"])]
-    marked = dict(zip(mine["defence"], mine["linear_only"], strict=True))
+    top = ceiling.ceiling_of(summary.ceilings(run), attribute, split)
     title = f"What defences leave of {words.shorten(attribute, 60)} in {words.shorten(lead['artifact'], 40)}"
     note = f"{words.plain(told.defences_finding(table, attribute, budget))} {told.fit_sentence(table)}"
     note += " Lines are 90 % intervals over subjects, conditional on the fitted defence and probes."
-    return _section(title, _plot(gaps_figure(rows, budget, marked), f"defences-{number}"), note), True
+    return _section(title, _plot(gaps_figure(rows, budget, told.marks(mine), top), f"defences-{number}"), note), True
 
 
 def _texts(run: Run, attribute: str, rows: pd.DataFrame, number: int) -> tuple[str, bool]:
     from auditcore.figures.outputs import axis_figure
-    from auditcore.findings.outputs import outputs_finding
+    from auditcore.findings.outputs import axis_note, outputs_finding
 
     title = f"Where {words.shorten(attribute, 60)} is, text by text and vector by vector"
-    note = (
-        f"{words.plain(outputs_finding(rows, attribute))} 95 % intervals over subjects; texts are cross-validated by "
-    )
-    note += "subject, vectors read on the reserved test rows."
+    note = f"{words.plain(outputs_finding(rows, attribute))} {axis_note(rows)}"
     top = ceiling.ceiling_of(summary.ceilings(run), attribute)
     return _section(title, _plot(axis_figure(rows, top), f"texts-{number}"), note), True
 

@@ -176,7 +176,8 @@ def defences(attribute: str, table: pd.DataFrame) -> str:
         overlap = words.percent(row["overlap"], 0)
         if words.known(row["overlap_low"]):
             overlap += f" ({words.percent_interval(row['overlap_low'], row['overlap_high'], 0)})"
-        cells = [gap, str(row["verdict"]), words.listed(row["linear_only"]) or words.NONE, overlap]
+        named = f"; {words.percent(row['named'])} named with near certainty" if row["named"] > 0 else ""
+        cells = [gap, f"{row['verdict']}{named}", words.listed(row["linear_only"]) or words.NONE, overlap]
         rows.append(_row(names, [*cells, words.percent(row["variance"], 0), words.count(row["n_fit"])]))
     head = ("artifact", "defence", "strongest attacker", "LeakageGap (90 % interval)", "all attackers")
     more = ("reads on where linear falls", "neighbours kept (95 % interval)", "variance kept", "rows fitted on")

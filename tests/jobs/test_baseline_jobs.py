@@ -58,7 +58,7 @@ def test_vectors_are_compared_with_words_and_columns_and_no_verdict_counts_them(
     assert "Without any vector the prompt's own words name sex correctly for" in told
     assert "more than the metadata alone" in told
     report = html_report(run)
-    assert "What each vector adds to what its recipient already holds of sex" in report
+    assert "Does a vector tell more or less of sex than what its recipient already holds?" in report
     assert "over the metadata alone, points" in report
 
 

@@ -17,7 +17,7 @@ def test_it_opens_with_the_best_defence_and_that_only_linear_falls(home: Path, o
     assert "an attacker holding meanpool names recorded_race correctly for" in text
     assert "Linear falls, mlp does not" in text
     assert "behind pca and leace the linear probe is no longer over budget" in text
-    assert text.count("linear only") == 4  # two artifacts, two erasers
+    assert text.count("▲ only linear falls") == 4  # two artifacts, two erasers
     assert "points of accuracy (95 % interval" in text
     assert "Fitted on 20 rows of 20 subjects that no probe sees; erasers remove 4 of 24 directions" in text
     assert "Fewer rows than directions" in text
@@ -100,6 +100,12 @@ def test_what_the_model_writes_stands_on_one_axis_with_offending_summaries_marke
     assert text.count("<mark>race</mark>") == 5
     assert "5 of 20 shown" in text
     assert "ROUGE-L" in text
+    assert "What directives change in how well the label is read" in text
+    assert "Largest change behind a directive: <b>−5.0 points</b>" in text
+    assert text.count("The same row without a directive:") == 5
+    plain = run.read("generations").query("defence == 'none'").set_index("example_id")["generated"]
+    marked = run.read("generations").query("defence == 'prompt:neutral' and meta_terms != ''")["example_id"]
+    assert all(plain[i] in text for i in marked.head(5))
 
 
 def test_summaries_are_hidden_when_text_is(home: Path, open_page) -> None:
@@ -128,3 +134,26 @@ def test_a_hostile_summary_is_shown_as_written(home: Path, open_page) -> None:
 def test_no_summary_says_how_to_get_some(home: Path, open_page) -> None:
     text = words_of(open_page("defences.py", run=vectors_run(home / "one", rows=200, defences=TRIED).id))
     assert "generate: {rows: 200}" in text
+
+
+def test_certain_giveaways_behind_a_defence_and_earlier_looks_are_said(home: Path, open_page) -> None:
+    run = vectors_run(home / "one", rows=900, defences=TRIED)
+    metrics = run.read("probe_metrics")
+    behind = (metrics["defence"] == "leace") & (metrics["probe"] == "linear")
+    sure = {"confident_share": 0.021, "confident_low": 0.015, "confident_high": 0.03, "confident_precision": 0.95}
+    changed = metrics.assign(confident_share=0.0, confident_p=1.0)
+    changed.loc[behind, list(sure)] = list(sure.values())
+    changed.loc[behind, "confident_p"] = 1e-12
+    changed.loc[behind & (metrics["split"] == "bal_test") & metrics["seed"].isna(), "verdict"] = "within budget"
+    run.write("probe_metrics", changed)
+    run.update(test_split={"hash": "x", "earlier_looks": 3})
+    text = words_of(open_page("defences.py", run=run.id))
+    assert "hides certain giveaways" in text
+    assert "behind leace by linear" in text
+    assert "named with near certainty</small>" in text
+    assert "3 other runs had read these test rows before this one" in text
+    assert "chosen among 3 defences on the selection rows" in text
+    there = words_of(open_page("vectors.py", run=run.id))
+    assert "behind leace by linear" in there
+    assert "3 other runs had read these test rows before this one" in there
+    assert "behind leace by linear" in words_of(open_page("overview.py", run=run.id))

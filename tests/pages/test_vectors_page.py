@@ -130,10 +130,10 @@ def test_a_run_of_another_kind_or_none_says_what_to_do(home: Path) -> None:
     assert "New audit" in html(page(membership_run(home / "m", rows=40)))
 
 
-def test_what_a_vector_adds_to_what_is_held_anyway(home: Path) -> None:
+def test_a_vector_against_what_is_held_anyway(home: Path) -> None:
     run = vectors_run(home / "one", rows=900, baselines=("text", "metadata"))
     text = html(page(run))
-    assert "What a vector adds to what its recipient already holds" in text
+    assert "Does a vector tell more or less than what its recipient already holds?" in text
     assert "Without any vector the prompt&#x27;s own words name recorded_race correctly for" in text
     assert "tells most: <b>" in text
     assert "more than the metadata alone" in text
@@ -154,7 +154,7 @@ def test_without_baselines_the_page_says_which_columns_would_make_them(home: Pat
 def test_baselines_of_a_hostile_run_are_shown_as_written(home: Path) -> None:
     run = vectors_run(home / "one", hostile=True, attributes=("$x$ <img src=x>",), baselines=("text",))
     text = html(page(run))
-    assert "What a vector adds" in text
+    assert "Does a vector tell more or less" in text
     assert "<img" not in text
 
 
