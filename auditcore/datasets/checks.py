@@ -16,6 +16,7 @@ import pandas as pd
 from auditcore.datasets import roles
 from auditcore.datasets.conversations import parse_messages
 from auditcore.datasets.importers import import_notes
+from auditcore.datasets.labels import ambiguous, parse_label
 from auditcore.datasets.lengths import measure, quantiles, sampled_lengths
 from auditcore.datasets.roles import Plan, plan_columns, shared_subjects
 from auditcore.datasets.splits import conflicting_subjects
@@ -146,7 +147,9 @@ def _frame(plan: Plan, data: DataSpec, codes: pd.Series, n_rows: int, out: _Find
     if "member" in plan.roles:
         frame["member"] = attempt("member", lambda: roles.parse_member(column("member"), path), unknown)
     for label in plan.labels:
-        frame[label] = attempt("label", partial(roles.parse_label, raw[label], path), nothing)
+        frame[label] = attempt("label", partial(parse_label, raw[label], path), nothing)
+        for warning in ambiguous(raw[label]):
+            out.say("warning", warning)
     return frame, broken
 
 
