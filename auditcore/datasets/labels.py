@@ -5,6 +5,7 @@ any attacker may find.
 """
 
 import re
+from collections.abc import Container
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,10 +19,13 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 CODE = re.compile(r"[+-]?0[0-9]")  # 007 is a name made of digits
 
 
-def filled(column: pd.Series) -> pd.Series:
-    """Values without blanks around them, missing where nothing is left or a word for a missing value stands."""
+def filled(column: pd.Series, named: Container[str] = ()) -> pd.Series:
+    """Values without blanks around them, missing where nothing is left or a word for a missing value stands.
+
+    named: values that a user gave a meaning: no such word is missing.
+    """
     values = column.str.strip()
-    return values.mask(values.isin(["", *MISSING]))
+    return values.mask(values.isin(["", *[word for word in MISSING if word not in named]]))
 
 
 def parse_label(column: pd.Series, path: Path) -> pd.Series:

@@ -233,7 +233,7 @@ def subjects(column: pd.Series | None, ids: pd.Series, prompts: list[str] | pd.S
 
 def parse_split(column: pd.Series, split_map: Mapping[str, str], path: Path) -> pd.Series:
     """Split of each row, missing where empty. Raises DatasetError for a value that is no split and is not mapped."""
-    values = filled(column)
+    values = filled(column, named=split_map)
     known = {**{name: name for name in SPLITS}, **split_map}
     split = values.map(known)
     bad = values.notna() & split.isna()

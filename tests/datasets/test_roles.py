@@ -281,3 +281,9 @@ def test_as_many_classes_as_numbers(numbers):
     label = parse_label(pd.Series(written, name="l"), "t.csv")
     assert label.nunique() == len({Decimal(repr(n)) for n in numbers})
     assert (label.to_numpy().reshape(-1, 3) == label.to_numpy().reshape(-1, 3)[:, :1]).all()
+
+
+def test_a_word_for_missing_that_is_mapped_to_a_split_is_one(load):
+    rows = {"text": list("abc"), "part": ["None", "nan", "x"]}
+    data = load(rows, {"text": "text", "split": "part"}, split_map={"None": "train", "x": "bal_test"})
+    assert data.frame["split"].fillna("").tolist() == ["train", "", "bal_test"]
