@@ -18,6 +18,7 @@ BUNDLED_MODEL = "smollm2-135m"
 BUNDLED_TEMPLATE = "{prompt}\nBrief Hospital Course:"
 SMALL = {"bal_train": 40, "bal_val": 12, "bal_test": 40}  # notes per category
 UPLOAD_TYPES = ["csv", "tsv", "tab", "jsonl", "ndjson", "parquet", "pq", "gz"]
+VECTOR_TYPES = ["parquet", "npy", "safetensors"]
 UPLOAD_MB = 50
 
 
@@ -66,22 +67,33 @@ def _small_path() -> Path:
     return store.home() / "samples" / "notes-small.parquet"
 
 
-def uploads() -> dict[str, str]:
-    """Files uploaded earlier: path -> words to show."""
+def uploads(vectors: bool = False) -> dict[str, str]:
+    """Files of rows (or of vectors) uploaded earlier: path -> words to show."""
     folder = _uploads.folder()
     files = sorted(folder.glob("*"), key=lambda p: p.stat().st_mtime, reverse=True) if folder.is_dir() else []
     names = _uploads.names()
+    arrays = [f".{kind}" for kind in VECTOR_TYPES if kind not in UPLOAD_TYPES]
     kept = [p for p in files if not p.name.startswith(".")]
+    kept = [p for p in kept if (_holds_vectors(p) if vectors else p.suffix not in arrays)]
     return {str(p): f"uploaded: {names.get(p.name, p.name)}" for p in kept[:20]}
 
 
-def keep_upload(name: str, content: bytes) -> str:
+def _holds_vectors(path: Path) -> bool:
+    try:
+        return path.suffix.lstrip(".") in VECTOR_TYPES and bool(vector_sets(str(path)))
+    except AuditError:
+        return False
+
+
+def keep_upload(name: str, content: bytes, vectors: bool = False) -> str:
     """Store an uploaded file under a name made of its content's hash; the user's name never becomes a path.
 
-    Raises DatasetError for a file that cannot be read, which is not kept then.
+    vectors: a file of vectors, not of rows. Raises DatasetError for a file that cannot be read, which is not kept then.
     """
-    suffixes = Path(name.lower()).suffixes[-2:]
-    known = [s for s in suffixes if s.lstrip(".") in UPLOAD_TYPES]
+    suffixes = Path(name.lower()).suffixes[-1 if vectors else -2 :]
+    known = [s for s in suffixes if s.lstrip(".") in (VECTOR_TYPES if vectors else UPLOAD_TYPES)]
+    if vectors and not known:
+        raise DatasetError(f"{name}: upload vectors as a .parquet, .npy or .safetensors file.")
     if not known or known == [".gz"]:
         raise DatasetError(f"{name}: upload a .csv, .tsv, .jsonl or .parquet file; the text forms may be gzipped.")
     if len(content) > UPLOAD_MB * 1_000_000 * 1.05:
@@ -91,7 +103,7 @@ def keep_upload(name: str, content: bytes) -> str:
         with disk.atomic(path) as temporary:
             temporary.write_bytes(content)
         try:
-            file_facts(str(path))
+            (vector_sets if vectors else file_facts)(str(path))
         except AuditError as error:
             path.unlink(missing_ok=True)
             raise DatasetError(f"{str(error).replace(str(path), name)} It was not kept.") from None

@@ -81,10 +81,14 @@ def choose_kind() -> str:
 def choose_model(kind: str) -> dict[str, Any]:
     """Which model? Returns the parts `model` or `vectors` of a spec."""
     if kind == "vectors":
-        have = st.toggle(
-            "I have the vectors already",
+        have = st.segmented_control(
+            "Who makes the vectors?",
+            [False, True],
+            format_func=lambda mine: "I have them already" if mine else "A model makes them",
+            default=False,
+            required=True,
             key="setup_have_vectors",
-            help="One vector per row, in a Parquet, npy or safetensors file; no model is needed.",
+            help="Your own: one vector per row, in a Parquet, npy or safetensors file; no model is needed.",
             **_STAY,
         )
         if have:
@@ -153,16 +157,29 @@ def _adapter_folder() -> dict[str, Any]:
 
 def _vector_file() -> dict[str, Any]:
     """The file of vectors, and which of the sets in it; what its header says is shown at once."""
-    path = st.text_input(
-        "File of vectors", key="setup_vector_path", placeholder="vectors.parquet, .npy or .safetensors", **_STAY
-    ).strip()
+    names = data.uploads(vectors=True)
+    fresh = st.session_state.pop("_fresh_vectors", None)
+    if fresh in names:
+        st.session_state["setup_vector_path"] = fresh
+    path = st.selectbox(
+        "File of vectors",
+        list(names),
+        index=None,
+        format_func=lambda p: names.get(p, p),
+        accept_new_options=True,
+        key="setup_vector_path",
+        placeholder="Type the path of a .parquet, .npy or .safetensors file",
+        help="Parquet: a column of lists. Type a path on this machine, or upload a file below.",
+        **_STAY,
+    )
+    path = str(path or "").strip()
+    _upload("Parquet with a column of lists, npy (never unpickled) or safetensors", vectors=True)
     if not path:
-        ui.quiet("Type the path of a Parquet file with a column of lists, of an npy or of a safetensors file.")
         return {"vectors": {"path": "", "column": None}}
     try:
         found = data.vector_sets(path)
     except AuditError as error:
-        ui.notice("error", str(error), "These vectors cannot be used.")
+        ui.notice("error", in_user_names(str(error)), "These vectors cannot be used.")
         return {"vectors": {"path": path, "column": None}}
     sizes = {
         one.name: f"{words.count(one.rows)} vectors{f' of {words.count(one.width)} numbers' if one.width else ''}, "
@@ -226,23 +243,29 @@ def choose_data(kind: str) -> str:
         help="Type a path on this machine, or upload a file below.",
         **_STAY,
     )
-    with st.expander(f"Upload a file (at most {data.UPLOAD_MB} MB)"):
+    _upload("CSV, TSV, JSON Lines or Parquet; the text forms may be gzipped")
+    return str(path or "").strip()
+
+
+def _upload(label: str, vectors: bool = False) -> None:
+    """A box for a new file of rows or of vectors; once it is kept, the page is drawn anew with it chosen."""
+    what = "vectors" if vectors else "upload"
+    with st.expander(f"Upload {'vectors' if vectors else 'a file'} (at most {data.UPLOAD_MB} MB)"):
         upload = st.file_uploader(
-            "CSV, TSV, JSON Lines or Parquet; the text forms may be gzipped",
-            type=data.UPLOAD_TYPES,
-            key="setup_upload",
+            label,
+            type=data.VECTOR_TYPES if vectors else data.UPLOAD_TYPES,
+            key="setup_upload_vectors" if vectors else "setup_upload",
             max_upload_size=data.UPLOAD_MB,
         )
         ui.quiet(
             "It is copied to the folder uploads beside your runs on this machine, readable by you alone, goes nowhere "
             "else, and stays there until you delete it."
         )
-        if upload is not None and st.session_state.get("_kept_upload") != upload.file_id:
+        if upload is not None and st.session_state.get(f"_kept_{what}") != upload.file_id:
             with ui.guard():
-                st.session_state["_fresh_upload"] = data.keep_upload(upload.name, upload.getvalue())
-            st.session_state["_kept_upload"] = upload.file_id
+                st.session_state[f"_fresh_{what}"] = data.keep_upload(upload.name, upload.getvalue(), vectors)
+            st.session_state[f"_kept_{what}"] = upload.file_id
             st.rerun()
-    return str(path or "").strip()
 
 
 def choose_labels(vectors: str) -> str:
@@ -367,7 +390,7 @@ def _short(text: str) -> str:
 def default_name(kind: str, spec: dict[str, Any]) -> str:
     """A name that tells runs apart in lists."""
     source = (spec.get("model") or {}).get("source") or (spec.get("vectors") or {}).get("path")
-    path = Path(source or (spec.get("checkpoints") or {}).get("folder") or "vectors")
+    path = Path(in_user_names(source or (spec.get("checkpoints") or {}).get("folder") or "vectors"))
     model = path.name if path.name not in ("last", "best") else f"{path.parent.parent.name} {path.name}"
     what = {
         "vectors": "vectors",

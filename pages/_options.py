@@ -7,6 +7,7 @@ import streamlit as st
 from auditcore.spec import ARTIFACTS, ATTACKS, DEFENCES, PROBES
 from pages import _options_checkpoints as checkpoint_options
 from pages import _ui as ui
+from pages._options_defences import choose_details
 from pages._widgets import STAY, budget_box, many, numbers, rank_box, seeds_box, shared, whole
 
 
@@ -34,6 +35,7 @@ def _vectors_options(given: bool) -> dict[str, Any]:
     defences = many("Defences to try as well", tried, [], "setup_defences")
     if defences:
         ui.quiet("Subjects are set aside to fit them on (defence_fit); every attacker is fitted anew behind each.")
+    told = choose_details(defences)
     with st.expander("More options"):
         a, b, c = st.columns(3)
         with a:
@@ -60,6 +62,7 @@ def _vectors_options(given: bool) -> dict[str, Any]:
         "budget": budget,
         "permutations": permutations,
         "n_boot": n_boot,
+        **told,
     }
     chosen |= {"generate": {"rows": written}} if written else {}
     chosen |= {"curve": {}} if curve else {}

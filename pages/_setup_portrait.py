@@ -29,7 +29,8 @@ def draw(raw: dict[str, Any]) -> None:
     template = (raw.get("template") or f"{{{main}}}") if main else None
     try:
         source = (raw.get("model") or {}).get("source") or ""
-        found = _portrait(raw["data"], data.file_version(raw["data"]["path"]), template, source)
+        version = data.file_version(raw["data"]["path"])
+        found = _portrait(raw["data"], version, template, source, *_dealing(raw))
     except AuditError as error:
         ui.notice("error", str(error), "The data cannot be shown.")
         return
@@ -44,12 +45,12 @@ def draw(raw: dict[str, Any]) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         balance = found.balance[found.balance["attribute"] == attribute]
-        caption = told.balance_sentence(balance, attribute)
+        caption = told.balance_sentence(balance, attribute) + ([f" {found.dealt}"] if found.dealt else [])
         ui.chart_title("Classes in each split", caption)
         ui.chart(figures.balance_figure(balance), "setup_balance", words.plain(caption))
     with right:
         limit = int(raw["max_length"]) if found.unit == "tokens" and raw.get("max_length") else None
-        caption = told.length_sentence(found.lengths, found.unit, limit)
+        caption = told.length_sentence(found.lengths, found.unit, limit, found.n_rows)
         ui.chart_title("How long the rows are", caption)
         if len(found.lengths):
             ui.chart(figures.length_figure(found.lengths, found.unit, limit), "setup_lengths", words.plain(caption))
@@ -70,8 +71,17 @@ def draw(raw: dict[str, Any]) -> None:
         ui.quiet(note)
 
 
+def _dealing(raw: dict[str, Any]) -> tuple[str, int, bool]:
+    """What decides how subjects are dealt: kind of audit, seed, and whether defences are fitted."""
+    fitted = any(name not in ("none", "prompt") for name in raw.get("defences", []))
+    return raw["kind"], int(raw.get("seed", 0)), fitted
+
+
 @st.cache_data(show_spinner="Reading all rows ...", max_entries=10)
-def _portrait(raw: dict[str, Any], version: str, template: str | None, source: str) -> Any:
+def _portrait(
+    raw: dict[str, Any], version: str, template: str | None, source: str, kind: str, seed: int, fitted: bool
+) -> Any:
+    from auditcore.datasets import splits
     from auditcore.datasets.portrait import portrait
     from auditcore.lm.sources import tokenizer_file
 
@@ -81,4 +91,10 @@ def _portrait(raw: dict[str, Any], version: str, template: str | None, source: s
             tokenizer = tokenizer_file(source)
         except AuditError:
             tokenizer = None  # lengths are then in words; the form says what is wrong with the model
-    return portrait(parse_data(raw), template, tokenizer)
+    rows = parse_data(raw)
+    deal = {
+        "vectors": lambda frame: splits.make_splits(frame, rows.labels, seed, fitted),
+        "surfacelora": lambda frame: splits.training_splits(frame, rows.labels, seed),
+        "frontier": lambda frame: splits.checkpoint_splits(frame, rows.labels, seed, fitted),
+    }
+    return portrait(rows, template, tokenizer, deal.get(kind))

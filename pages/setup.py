@@ -18,6 +18,8 @@ from pages import _form as form
 from pages import _progress as progress
 from pages import _setup_portrait
 from pages import _ui as ui
+from pages._form_clinical import choose_labels as choose_label_roles
+from pages._form_clinical import choose_notes, facts_of, looks_licensed
 from pages._options import choose_options
 from pages._uploads import in_user_names
 
@@ -58,6 +60,29 @@ def _form() -> dict[str, Any] | None:
     if not path:
         ui.empty("No data chosen yet.", "Type the path of a file, or upload one.")
         return None
+    chosen = _rows(kind, path, model)
+    if chosen is None:
+        return None
+    rows_of, template, length = chosen
+    ui.section("Training" if kind in ("finetune", "surfacelora") else "Attack")
+    options = choose_options(kind, given is not None)
+    rows = options.pop("_max_rows")
+    raw: dict[str, Any] = {"kind": kind, **model, "data": {"path": path, **rows_of, "max_rows": rows}}
+    raw |= {"template": template} if template else {}
+    raw |= {"max_length": length} if length else {}
+    raw |= options
+    name = st.text_input("Name of the run", placeholder=form.default_name(kind, raw), key="setup_name")
+    return {"name": name.strip() or form.default_name(kind, raw), **raw}
+
+
+def _rows(kind: str, path: str, model: dict[str, Any]) -> tuple[dict[str, Any], str, int] | None:
+    """Roles (and `clinical`, for licensed notes), template and longest text; None for a file that cannot be read."""
+    given = "vectors" in model
+    licensed = None if given else looks_licensed(path)
+    if licensed is not None:
+        how = choose_notes(path, licensed)
+        roles = choose_label_roles()
+        return {"clinical": how, "roles": roles}, *form.choose_template(facts_of(path), roles)
     try:
         facts = data.file_facts(path)
     except AuditError as error:
@@ -67,18 +92,10 @@ def _form() -> dict[str, Any] | None:
         f"{facts.format.upper() if facts.format != 'parquet' else 'Parquet'}, {words.counted(facts.n_rows, 'row')}, "
         f"{words.counted(len(facts.columns), 'column')}, {words.size(facts.n_bytes)}."
     )
-    roles = form.choose_roles(kind, facts, text=given is None)
-    template, length = form.choose_template(facts, roles) if "vectors" not in model else ("", 0)
+    roles = form.choose_roles(kind, facts, text=not given)
+    template, length = ("", 0) if given else form.choose_template(facts, roles)
     _first_rows(facts, roles)
-    ui.section("Training" if kind in ("finetune", "surfacelora") else "Attack")
-    options = choose_options(kind, given is not None)
-    rows = options.pop("_max_rows")
-    raw: dict[str, Any] = {"kind": kind, **model, "data": {"path": path, "roles": roles, "max_rows": rows}}
-    raw |= {"template": template} if template else {}
-    raw |= {"max_length": length} if length else {}
-    raw |= options
-    name = st.text_input("Name of the run", placeholder=form.default_name(kind, raw), key="setup_name")
-    return {"name": name.strip() or form.default_name(kind, raw), **raw}
+    return {"roles": roles}, template, length
 
 
 def _first_rows(facts: data.FileFacts, roles: dict[str, Any]) -> None:
@@ -149,10 +166,14 @@ def _check(spec: AnySpec) -> list[tuple[str, str]]:
     from auditcore.datasets.checks import check
     from auditcore.lm.sources import tokenizer_file
 
-    if spec.model is None:
-        return []  # ready-made vectors: no text has to be readable
-    tokenizer = tokenizer_file(spec.model.source, spec.model.base)
-    report = check(spec.data, spec.prompt_template, spec.max_length, tokenizer)
+    if spec.data.clinical is not None:
+        return []  # the joins count what they lose: these are notes of the plan
+    if isinstance(spec, VectorsSpec) and spec.vectors is not None:
+        report = check(spec.data, spec.read_template, None)  # no model reads the text: no length is too long
+    else:
+        assert spec.model is not None
+        tokenizer = tokenizer_file(spec.model.source, spec.model.base)
+        report = check(spec.data, spec.prompt_template, spec.max_length, tokenizer)
     return [(str(f.severity), str(f.text)) for f in report.findings]
 
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -291,3 +292,60 @@ def test_check_guesses_the_roles_that_nobody_named_and_names_the_value_that_spoi
     assert "column 'member' has the name of the role member, but is not read as one: 1 of 40 rows" in out
     assert "first row 7: 'maybe'" in out
     assert "so that each row counts as a subject" in out
+
+
+def vector_file(folder: Path) -> Path:
+    """150 vectors of two sexes with a missing number, a label that is a NaN, and no text."""
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(150, 5)) + 3 * np.eye(5)[np.arange(150) % 2]).astype(np.float32)
+    vectors[6, 1] = np.nan
+    frame = pd.DataFrame({"sex": ["F", "M"] * 75, "patient_id": [f"p{i // 2}" for i in range(150)], "v": list(vectors)})
+    frame.loc[3, "sex"] = "nan"
+    frame.to_parquet(folder / "v.parquet")
+    np.save(folder / "v.npy", vectors)
+    return folder / "v.parquet"
+
+
+def test_vectors_from_a_file_take_defences_seeds_permutations_and_a_curve(home, capsys) -> None:
+    file = str(vector_file(home))
+    chosen = ["--probe", "linear", "--defence", "pca", "--defence", "leace", "--seeds", "0,4", "--permutations", "19"]
+    assert cli.main(["vectors", file, "--label", "sex", *chosen, "--curve", "--out", str(home / "one")]) == 0
+    run = store.open_run(home / "one")
+    spec = run.manifest["spec"]
+    assert spec["defences"] == ["none", "pca", "leace"]
+    assert (spec["seeds"], spec["permutations"]) == ([0, 4], 19)
+    assert spec["curve"] is not None
+    assert set(run.read("probe_metrics")["defence"]) == {"none", "pca", "leace"}
+    assert set(run.read("predictions")["actual"]) == {"F", "M"}
+    assert "1 of 150 rows have no label 'sex' (1 is written 'nan')." in " ".join(run.manifest["data"]["notes"])
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (["--defence", "lace"], "Did you mean 'leace'"),
+        (["--defence", "prompt"], "needs a model"),
+        (["--probe", "liner"], "Did you mean 'linear'"),
+        (["--seeds", "0,one"], "seeds"),
+        (["--permutations", "3"], "permutations"),
+    ],
+)
+def test_what_vectors_are_told_is_checked(chosen, message, home, capsys) -> None:
+    assert cli.main(["vectors", str(vector_file(home)), "--label", "sex", *chosen]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_check_says_what_vectors_are_and_which_command_audits_them(home, capsys) -> None:
+    file = vector_file(home)
+    assert cli.main(["check", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "150 rows" in said
+    assert "v: 150 vectors of 5 numbers, float32. 1 of 150 vectors holds NaN or infinity (row 7" in said
+    assert f"python -m auditcore vectors {file} --label sex --group patient_id" in said
+    assert "'sex' has 2 classes" in said
+    assert cli.main(["check", str(home / "v.npy")]) == 0
+    said = capsys.readouterr().out
+    assert "150 vectors of 5 numbers, float32. 1 of 150 vectors holds NaN" in said
+    assert f"vectors {home / 'v.npy'} --rows DATA --label COLUMN" in said
+    assert cli.main(["check", str(home / "v.npy"), "--role", "label=sex"]) == 2
+    assert "no columns" in capsys.readouterr().err

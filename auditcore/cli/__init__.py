@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from auditcore import decisions, findings, records, store, summary
+from auditcore.cli import exported
 from auditcore.cli.rows import add as add_rows
 from auditcore.cli.terminal import say, short_verdicts, verdict_table
 from auditcore.errors import AuditError, RunError, SpecError
 from auditcore.findings import frontier as frontier_words
-from auditcore.spec import PROBES, AnySpec, dump_spec, load_spec, parse_spec
+from auditcore.spec import AnySpec, dump_spec, load_spec
 from auditcore.words import Sentence
 
 FORMATS = ("html", "parquet", "csv", "duckdb")
@@ -54,20 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _vectors(arguments: argparse.Namespace) -> int:
     """An audit of vectors the user has, without a spec file."""
-    rows = arguments.rows or arguments.file
-    if Path(rows).suffix.lower() in (".npy", ".safetensors"):
-        raise SpecError(f"{rows}: holds no labels; name the file that does with --rows, in the order of the vectors.")
-    given = {"group": arguments.group, "split": arguments.split, "id": arguments.id, "prompt": arguments.text}
-    given["metadata"] = arguments.metadata.split(",") if arguments.metadata else None
-    roles = {"label": arguments.label.split(","), **{k: v for k, v in given.items() if v is not None}}
-    chosen = {"probes": arguments.probe, "budget": arguments.budget, "seed": arguments.seed}
-    raw = {
-        "kind": "vectors",
-        "vectors": {"path": arguments.file, "column": arguments.column},
-        "data": {"path": rows, "roles": roles},
-        **{k: v for k, v in chosen.items() if v is not None},
-    }
-    return _audit(parse_spec(raw, "vectors"), arguments)
+    return _audit(exported.spec_of(arguments), arguments)
 
 
 def _audit(spec: AnySpec, arguments: argparse.Namespace) -> int:
@@ -273,18 +261,7 @@ def _parser() -> argparse.ArgumentParser:
     run = command("run", _run, "run an audit described by a YAML or JSON file")
     run.add_argument("spec", metavar="SPEC.yaml")
     vectors = command("vectors", _vectors, "audit vectors you have already, without a model and without a spec file")
-    vectors.add_argument("file", metavar="FILE", help="Parquet (a column of lists), npy or safetensors")
-    vectors.add_argument("--label", required=True, metavar="COLUMN", help="sensitive label; several with commas")
-    vectors.add_argument("--rows", metavar="DATA", help="CSV, JSON Lines or Parquet with the labels (default: FILE)")
-    vectors.add_argument("--column", metavar="NAME", help="column or tensor that holds the vectors")
-    vectors.add_argument("--id", metavar="COLUMN", help="name of each row, by which a Parquet FILE is joined to DATA")
-    vectors.add_argument("--group", metavar="COLUMN", help="subject of each row")
-    vectors.add_argument("--split", metavar="COLUMN", help="bal_train, bal_val or bal_test (default: drawn here)")
-    vectors.add_argument("--text", metavar="COLUMN", help="the text a vector was made from, read as a baseline")
-    vectors.add_argument("--metadata", metavar="COLUMN,...", help="what a vector's recipient holds anyway: a baseline")
-    vectors.add_argument("--probe", action="append", choices=PROBES, help="attacker; default linear and mlp")
-    vectors.add_argument("--budget", type=float, metavar="GAP", help="accepted gap above chance (default 0.025)")
-    vectors.add_argument("--seed", type=int)
+    exported.add(vectors)
     for audit in (run, vectors):
         audit.add_argument("--out", metavar="DIR", help="run folder (default: a new one in AUDIT_HOME or ./runs)")
         audit.add_argument("--resume", action="store_true", help="continue an unfinished run of the same spec")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from auditcore.cli import exported
 from auditcore.cli.terminal import say
 from auditcore.errors import AuditError, SpecError, did_you_mean
 from auditcore.spec import CLINICAL, CORPORA, ROLES, SEQUENCES, UNITS, DataSpec, parse_data
@@ -50,6 +51,11 @@ def check(arguments: argparse.Namespace) -> int:
     from auditcore.datasets.guess import Guess, refused
 
     mapped = _roles(arguments.role)
+    if Path(arguments.data).suffix.lower() in exported.ARRAYS:
+        if mapped:
+            raise SpecError(f"{arguments.data}: holds vectors and no columns; roles are those of the file with labels.")
+        exported.describe(arguments.data, {})
+        return 0
     table = tables.open_table(arguments.data)
     named = dict(mapped)
     guesses = roles.guess_roles(table)
@@ -67,10 +73,13 @@ def check(arguments: argparse.Namespace) -> int:
         from auditcore.lm.load import tokenizer_file
 
         tokenizer = tokenizer_file(arguments.model)
+    vectors = table.format == "parquet" and exported.describe(arguments.data, mapped)
     main = next((role for role in ("messages", "prompt") if role in mapped), "text")
-    if arguments.template is None and main not in mapped:
-        raise SpecError(_no_text(table, mapped))
     template = arguments.template or f"{{{main}}}"
+    if arguments.template is None and main not in mapped:
+        if not vectors:
+            raise SpecError(_no_text(table, mapped))
+        template = None
     data = DataSpec(path=arguments.data, roles=mapped)
     report = checks.check(data, template, arguments.max_length, tokenizer)
     say(report.to_text())

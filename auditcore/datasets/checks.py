@@ -16,6 +16,7 @@ import pandas as pd
 from auditcore.datasets import roles
 from auditcore.datasets.conversations import parse_messages
 from auditcore.datasets.importers import import_notes
+from auditcore.datasets.labels import ambiguous, parse_label
 from auditcore.datasets.lengths import measure, quantiles, sampled_lengths
 from auditcore.datasets.roles import Plan, plan_columns, shared_subjects
 from auditcore.datasets.splits import conflicting_subjects
@@ -67,9 +68,13 @@ class _Findings(list[Finding]):
         self.append(Finding(severity, text))
 
 
-def check(data: DataSpec, template: str, max_length: int, tokenizer_file: str | Path | None = None) -> Report:
+def check(
+    data: DataSpec, template: str | None, max_length: int | None, tokenizer_file: str | Path | None = None
+) -> Report:
     """Look at the whole file and say what an audit would meet.
 
+    template: None for rows that need no text, since their vectors come from a file; each is then a subject of its own.
+    max_length: None where no model reads the text, so that no length matters.
     `tokenizer_file`: a tokenizer.json, to count tokens against max_length (in a sample of at most 10,000 rows); without
     it, words are counted. What makes the file unreadable is raised (DatasetError); what makes a role or a label
     unusable is a finding of severity error.
@@ -81,21 +86,23 @@ def check(data: DataSpec, template: str, max_length: int, tokenizer_file: str | 
     n_rows = min(plan.table.n_rows, data.max_rows or plan.table.n_rows)
     if n_rows < plan.table.n_rows:
         out.say("info", f"Only the first {n_rows:,} of {plan.table.n_rows:,} rows are used (max_rows).")
-    texts = measure(plan, template, n_rows)
+    texts = pd.DataFrame({"code": range(n_rows)}) if template is None else measure(plan, template, n_rows)
     frame, broken = _frame(plan, data, texts["code"], n_rows, out)
-    _check_texts(plan, texts, n_rows, out)
-    if "messages" in plan.roles:
-        _check_conversations(plan, n_rows, out)
-    tables["duplicates"] = _check_duplicates(frame, texts, plan, out)
+    if template is not None:
+        _check_texts(plan, texts, n_rows, out)
+        if "messages" in plan.roles:
+            _check_conversations(plan, n_rows, out)
+        tables["duplicates"] = _check_duplicates(frame, texts, plan, out)
     if "split" in plan.roles.keys() - broken:
         tables["splits"] = _check_splits(frame, plan, out)
     if "member" in plan.roles.keys() - broken:
         tables["members"] = _check_members(frame, out)
     tables["classes"] = _check_labels(frame, plan, out)
-    tokenizer = None if tokenizer_file is None else Path(tokenizer_file)
-    tables["lengths"] = _check_lengths(
-        sampled_lengths(plan, template, n_rows, tokenizer), n_rows, max_length, tokenizer is not None, out
-    )
+    if template is not None and max_length is not None:
+        tokenizer = None if tokenizer_file is None else Path(tokenizer_file)
+        tables["lengths"] = _check_lengths(
+            sampled_lengths(plan, template, n_rows, tokenizer), n_rows, max_length, tokenizer is not None, out
+        )
     return Report(data.path, n_rows, list(out), {name: table for name, table in tables.items() if len(table)})
 
 
@@ -146,7 +153,9 @@ def _frame(plan: Plan, data: DataSpec, codes: pd.Series, n_rows: int, out: _Find
     if "member" in plan.roles:
         frame["member"] = attempt("member", lambda: roles.parse_member(column("member"), path), unknown)
     for label in plan.labels:
-        frame[label] = attempt("label", partial(roles.parse_label, raw[label], path), nothing)
+        frame[label] = attempt("label", partial(parse_label, raw[label], path), nothing)
+        for warning in ambiguous(raw[label]):
+            out.say("warning", warning)
     return frame, broken
 
 

@@ -64,15 +64,28 @@ def sampled_lengths(plan: Plan, template: str, n_rows: int, tokenizer_file: Path
         while batch := query.fetchmany(512):
             if plan.lists:
                 batch = [(said(t), g) for t, g in batch]
-            if tokenizer is None:
-                lengths += [len(t.split()) + len(g.split()) for t, g in batch]
-                continue
-            sizes = np.array([len(e.ids) for e in tokenizer.encode_batch_fast([t for t, _ in batch])])
-            if "target" in plan.roles:
-                targets = tokenizer.encode_batch_fast([gap + g for _, g in batch], add_special_tokens=False)
-                sizes = sizes + [len(e.ids) + 1 for e in targets]
-            lengths += sizes.tolist()
+            lengths += _sizes(batch, tokenizer, gap if "target" in plan.roles else None)
     return np.array(lengths, dtype=np.int64)
+
+
+def lengths_of(prompts: list[str], targets: list[str] | None, tokenizer_file: Path | None) -> np.ndarray:
+    """The same, of texts in memory: prompts rendered by their template, and what is to be written behind them."""
+    tokenizer = None if tokenizer_file is None else _tokenizer(tokenizer_file)
+    n, gap = len(prompts), "" if prompts and prompts[0][-1:].isspace() else " "
+    picked = np.linspace(0, n - 1, min(SAMPLE, n)).astype(int)
+    batch = [(prompts[i], "" if targets is None else targets[i]) for i in picked]
+    return np.array(_sizes(batch, tokenizer, None if targets is None else gap), dtype=np.int64)
+
+
+def _sizes(batch: list[tuple[str, str]], tokenizer: Any, gap: str | None) -> list[int]:
+    """Lengths of (text, target) pairs; gap: what stands between the two, None where there is no target."""
+    if tokenizer is None:
+        return [len(t.split()) + len(g.split()) for t, g in batch]
+    sizes = np.array([len(e.ids) for e in tokenizer.encode_batch_fast([t for t, _ in batch])])
+    if gap is not None:
+        targets = tokenizer.encode_batch_fast([gap + g for _, g in batch], add_special_tokens=False)
+        sizes = sizes + [len(e.ids) + 1 for e in targets]
+    return [int(size) for size in sizes]
 
 
 def _tokenizer(path: Path) -> Any:

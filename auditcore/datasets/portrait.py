@@ -8,6 +8,7 @@ marked: it is a proxy of the label, which any vector of the text may carry.
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -15,8 +16,9 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
-from auditcore.datasets.lengths import sampled_lengths
-from auditcore.datasets.roles import Dataset, load_dataset, plan_columns
+from auditcore.datasets.lengths import lengths_of, sampled_lengths
+from auditcore.datasets.roles import Dataset, load_dataset, plan_columns, render
+from auditcore.errors import DatasetError
 from auditcore.spec import SPLITS, DataSpec
 
 FEWEST = 10  # subjects that use a word; rarer ones say nothing about a class, and could name a person
@@ -25,6 +27,7 @@ CLASSES = 12  # of an attribute with more, the most frequent are compared
 ALPHA = 0.05
 WORD = re.compile(r"[^\W\d_](?:[\w'’-]*[^\W_])?")
 NO_SPLIT = "no split"
+Deal = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Portrait:
 
     splits: split, subjects, rows; balance: attribute, split, class, subjects, rows; lengths: int64 [sample], in `unit`;
     words: attribute, class, word, z, share (of the class's subjects that use it), share_rest, subjects, marked;
-    compared: attribute -> words compared; notes: what was left out.
+    compared: attribute -> words compared; notes: what was left out; n_rows: of which lengths may be a sample; dealt:
+    a sentence on the splits, where they are not the data's own.
     """
 
     splits: pd.DataFrame
@@ -43,6 +47,8 @@ class Portrait:
     words: pd.DataFrame
     compared: dict[str, int]
     notes: list[str]
+    n_rows: int = 0
+    dealt: str = ""
 
     def to_text(self) -> str:
         """Splits and the strongest words, for a terminal."""
@@ -60,20 +66,26 @@ def _triples(rows: pd.DataFrame) -> list[tuple[str, float, float]]:
     return list(zip(rows["word"], rows["share"], rows["share_rest"], strict=True))
 
 
-def portrait(data: DataSpec, template: str | None, tokenizer_file: Path | None = None) -> Portrait:
+def portrait(
+    data: DataSpec, template: str | None, tokenizer_file: Path | None = None, deal: Deal | None = None
+) -> Portrait:
     """Read the rows and count. The label, or else the member role, is what words are compared by.
 
     template: None for rows without a text: classes and splits are counted then. tokenizer_file: lengths are in tokens
-    with it, in words without. Raises DatasetError like the audit would.
+    with it, in words without. deal: how an audit fills the split of a frame whose data brings none (`splits`). Raises
+    DatasetError like the audit would.
     """
     dataset = load_dataset(data, template)
-    frame = dataset.frame.assign(split=dataset.frame["split"].astype("object").fillna(NO_SPLIT))
+    frame, dealt = _dealt(dataset.frame, deal)
+    frame = frame.assign(split=frame["split"].astype("object").fillna(NO_SPLIT))
     attributes = list(dataset.labels)
     if not attributes and frame["member"].notna().any():
         frame = frame.assign(member=frame["member"].map({True: "member", False: "non-member"}).astype("object"))
         attributes = ["member"]
     lengths = np.zeros(0, dtype=np.int64)
-    if template is not None:
+    if template is not None and data.clinical is not None:  # joined in memory: no one file holds the rows
+        lengths = lengths_of(render(template, dataset.fields, len(frame)), dataset.target, tokenizer_file)
+    elif template is not None:
         lengths = sampled_lengths(plan_columns(data, template), template, len(frame), tokenizer_file)
     held = _words_of_subjects(dataset, frame)
     words, compared, notes = [], {}, []
@@ -86,7 +98,22 @@ def portrait(data: DataSpec, template: str | None, tokenizer_file: Path | None =
     nothing = pd.DataFrame(columns=columns).astype({"marked": bool})
     found = pd.concat(words, ignore_index=True)[columns] if words else nothing
     unit = "words" if tokenizer_file is None else "tokens"
-    return Portrait(_splits(frame), _balance(frame, attributes), lengths, unit, found, compared, notes)
+    return Portrait(
+        _splits(frame), _balance(frame, attributes), lengths, unit, found, compared, notes, len(frame), dealt
+    )
+
+
+def _dealt(frame: pd.DataFrame, deal: Deal | None) -> tuple[pd.DataFrame, str]:
+    """The frame with the splits that an audit will make, and words for them; as it is where the data brings some."""
+    if deal is None or frame["split"].notna().any():
+        return frame, ""
+    try:
+        made = deal(frame)
+    except DatasetError as error:
+        return frame, f"The data has no split, and none can be dealt: {error}"
+    table = _splits(made[made["split"].notna()])
+    counts = ", ".join(f"{name} {n:,}" for name, n in zip(table["split"], table["subjects"], strict=True))
+    return made, f"The data has no split: the audit will deal subjects at random, by label: {counts} subjects."
 
 
 def telling_words(

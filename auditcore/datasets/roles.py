@@ -11,6 +11,7 @@ from auditcore.datasets.clinical import read_clinical
 from auditcore.datasets.conversations import Message, as_text, parse_messages
 from auditcore.datasets.guess import Guess, guess_roles
 from auditcore.datasets.importers import import_notes
+from auditcore.datasets.labels import ambiguous, filled, parse_label, written_missing
 from auditcore.datasets.tables import Table, column_index, open_table, read_table
 from auditcore.errors import DatasetError, did_you_mean
 from auditcore.spec import ROLES, SPLITS, DataSpec, parse_template
@@ -157,7 +158,7 @@ def load_dataset(data: DataSpec, template: str | None) -> Dataset:
     notes += found + _text_notes(fields, target)
     if {"split", "group"} <= plan.roles.keys():
         require_disjoint_splits(frame, str(plan.table.path))
-    held = pd.DataFrame({name: _filled(raw[name]) for name in plan.metadata}) if plan.metadata else None
+    held = pd.DataFrame({name: filled(raw[name]) for name in plan.metadata}) if plan.metadata else None
     source = (plan.labels, data.path, plan.table.sha256)
     return Dataset(frame, fields, target, template or "", *source, notes, messages, held)
 
@@ -190,7 +191,8 @@ def build_frame(plan: Plan, data: DataSpec, raw: pd.DataFrame, prompts: list[str
     frame = pd.DataFrame({"example_id": ids, "group": groups, "split": split, "member": member})
     for label in plan.labels:
         frame[label] = parse_label(raw[label], path)
-        notes += _counted(frame[label].isna(), f"have no label '{label}'")
+        notes += _counted(frame[label].isna(), f"have no label '{label}'{written_missing(raw[label])}")
+        notes += ambiguous(raw[label])
     return frame, notes
 
 
@@ -222,7 +224,7 @@ def subjects(column: pd.Series | None, ids: pd.Series, prompts: list[str] | pd.S
         n, shared = len(own), len(own) - len(first)
         text = f"{shared:,} of {n:,} rows repeat the text of an earlier row and count as the same subject."
         return own.astype("str"), [text] if shared else []
-    known = _filled(column)
+    known = filled(column)
     unknown = known.isna()
     # A made-up name must not meet a real subject.
     own = own.where(~own.isin(set(known.dropna())), own + " (no subject)")
@@ -231,7 +233,7 @@ def subjects(column: pd.Series | None, ids: pd.Series, prompts: list[str] | pd.S
 
 def parse_split(column: pd.Series, split_map: Mapping[str, str], path: Path) -> pd.Series:
     """Split of each row, missing where empty. Raises DatasetError for a value that is no split and is not mapped."""
-    values = _filled(column)
+    values = filled(column, named=split_map)
     known = {**{name: name for name in SPLITS}, **split_map}
     split = values.map(known)
     bad = values.notna() & split.isna()
@@ -246,7 +248,7 @@ def parse_split(column: pd.Series, split_map: Mapping[str, str], path: Path) -> 
 
 def parse_member(column: pd.Series, path: Path) -> pd.Series:
     """Membership as boolean, missing where empty. Takes 0/1, true/false, yes/no in any case; else DatasetError."""
-    values = _filled(column)
+    values = filled(column)
     member = values.str.lower().map(MEMBER)
     bad = values.notna() & member.isna()
     if bad.any():
@@ -255,18 +257,6 @@ def parse_member(column: pd.Series, path: Path) -> pd.Series:
             "use 1 or 0, true or false, yes or no, or leave it empty (unknown)."
         )
     return member.astype("boolean")
-
-
-def parse_label(column: pd.Series, path: Path) -> pd.Series:
-    """Label as text without blanks around it, missing where empty. Raises DatasetError when there is one class."""
-    label = _filled(column)
-    classes = label.dropna().unique()
-    if len(classes) < 2:
-        what = f"one class ('{classes[0]}')" if len(classes) else "no values"
-        raise DatasetError(
-            f"{path}: the label column '{column.name}' has {what} in {len(label):,} rows; two or more are needed."
-        )
-    return label.astype("str")
 
 
 def require_disjoint_splits(frame: pd.DataFrame, path: str = "data") -> None:
@@ -297,12 +287,6 @@ def missing_text(n: int) -> pd.Series:
 
 def _subjects(n: int) -> str:
     return "1 subject is" if n == 1 else f"{n:,} subjects are"
-
-
-def _filled(column: pd.Series) -> pd.Series:
-    """Values without blanks around them, missing where nothing is left."""
-    values = column.str.strip()
-    return values.mask(values == "")
 
 
 def _texts(column: pd.Series) -> list[str]:

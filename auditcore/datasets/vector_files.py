@@ -144,7 +144,8 @@ def _list_parquet(path: Path) -> list[Vectors]:
         inner = kind.value_type
         if pa.types.is_floating(inner) or pa.types.is_integer(inner):
             width = kind.list_size if fixed else 0
-            found.append(Vectors(field.name, file.metadata.num_rows, width, str(inner).replace("halffloat", "float16")))
+            dtype = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(inner), str(inner))
+            found.append(Vectors(field.name, file.metadata.num_rows, width, dtype))
     return found
 
 

@@ -34,15 +34,15 @@ def balance_sentence(balance: pd.DataFrame, attribute: str) -> list[str]:
             f"{rare['split']}, ", Strong(n), "."]  # fmt: skip
 
 
-def length_sentence(lengths: np.ndarray, unit: str, limit: int | None) -> list[str]:
-    """Median, 95th percentile, and how many rows are cut."""
+def length_sentence(lengths: np.ndarray, unit: str, limit: int | None, n_rows: int | None = None) -> list[str]:
+    """Median, 95th percentile, how many rows are cut, and of how many rows this is a sample."""
     if not len(lengths):
         return ["No row has a text."]
     middle, high = np.quantile(lengths, [0.5, 0.95], method="higher")
-    text = f"Half of the rows have at most {count(middle)} {unit}, 95 of 100 at most {count(high)}."
-    if limit is None:
-        return [text]
-    over = float(np.mean(lengths > limit))
-    return (
-        [text, " ", Strong(f"{percent(over)} are longer than {count(limit)} and lose their end.")] if over else [text]
-    )
+    said = [f"Half of the rows have at most {count(middle)} {unit}, 95 of 100 at most {count(high)}."]
+    over = 0.0 if limit is None else float(np.mean(lengths > limit))
+    if over:
+        said += [" ", Strong(f"{percent(over)} are longer than {count(limit)} and lose their end.")]
+    if n_rows is not None and n_rows > len(lengths):
+        said.append(f" Measured on an even sample of {count(len(lengths))} of {count(n_rows)} rows.")
+    return said

@@ -6,7 +6,10 @@ import pytest
 
 from auditcore.cli import main
 from auditcore.datasets.portrait import NO_SPLIT, likelihood_z, portrait, telling_words
-from auditcore.spec import DataSpec
+from auditcore.datasets.roles import load_dataset
+from auditcore.datasets.splits import make_splits
+from auditcore.spec import DataSpec, parse_data
+from tests.clinical_files import discharge_me
 
 
 def _file(tmp_path, n=120, **columns):
@@ -117,3 +120,37 @@ def test_rows_without_a_text_have_classes_and_splits(tmp_path):
     assert found.balance["subjects"].tolist() == [60, 60]
     assert found.words.empty
     assert len(found.lengths) == 0
+
+
+def test_licensed_notes_are_drawn_from_where_they_lie(tmp_path):
+    folder = str(discharge_me(tmp_path / "dm", 80))
+    found = portrait(parse_data({"path": folder, "clinical": {"source": "discharge_me"}}), "{prompt}")
+    assert set(found.balance["attribute"]) == {"recorded_race"}
+    assert "bal_test" in set(found.splits["split"])
+    assert len(found.lengths) == int(found.splits["rows"].sum()) > 50
+    assert (found.lengths > 60).all()  # 40 words of history, 30 of the summary
+
+
+@pytest.mark.parametrize("defences", [False, True])
+def test_without_a_split_those_are_shown_that_the_audit_will_deal(tmp_path, defences):
+    spec = _spec(_file(tmp_path))
+    expected = make_splits(load_dataset(spec, "{prompt}").frame, spec.labels, 3, defences)
+    found = portrait(spec, "{prompt}", deal=lambda frame: make_splits(frame, spec.labels, 3, defences))
+    counts = expected.groupby("split")["group"].nunique()
+    assert found.splits.set_index("split")["subjects"].to_dict() == counts.to_dict()
+    assert (
+        f"the audit will deal subjects at random, by label: {'defence_fit 24' if defences else 'bal_train 60'}"
+        in found.dealt
+    )
+    classes = found.balance[found.balance["split"] == "bal_test"]
+    assert classes["subjects"].tolist() == [21, 21]
+
+
+def test_too_few_subjects_to_deal_is_said_and_own_splits_are_kept(tmp_path):
+    spec = _spec(_file(tmp_path, n=4))
+    deal = lambda frame: make_splits(frame, spec.labels, 0, True)  # noqa: E731
+    found = portrait(spec, "{prompt}", deal=deal)
+    assert found.splits["split"].tolist() == [NO_SPLIT]
+    assert found.dealt.startswith("The data has no split, and none can be dealt: ")
+    own = _spec(_file(tmp_path, split=np.repeat(["bal_train", "bal_test"], 60)), split="split")
+    assert portrait(own, "{prompt}", deal=deal).dealt == ""

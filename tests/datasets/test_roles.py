@@ -1,5 +1,7 @@
 """Roles: every value is understood or refused by name and row; what is left out is counted."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditcore.datasets.guess import guess_roles
+from auditcore.datasets.labels import parse_label
 from auditcore.datasets.roles import load_dataset, parse_member, require_disjoint_splits
 from auditcore.datasets.tables import open_table
 from auditcore.errors import DatasetError
@@ -223,3 +226,64 @@ def test_what_the_recipient_holds_is_read_beside_the_frame(load):
     assert load(rows, {"text": "text"}).metadata is None
     with pytest.raises(DatasetError, match=r"no column 'wards' for the role metadata\. Did you mean 'ward'"):
         load(rows, {"text": "text", "metadata": "wards"})
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "1.0", "2", "+2.00", "0.50", "-0.0"], ["1", "1", "2", "2", "0.5", "0"]),
+        (["1e3", "1000", "1E-2", ".01", "3", "3."], ["1000", "1000", "0.01", "0.01", "3", "3"]),
+        (["9" * 40, "9" * 39 + "8", "9" * 40 + ".0"], ["9" * 40, "9" * 39 + "8", "9" * 40]),
+        (["007", "7", "7.0"], ["007", "7", "7.0"]),  # codes made of digits
+        (["1", "1.0", "one"], ["1", "1.0", "one"]),
+        (["nan", "1.0", "NaN", "2", "<NA>", "None"], ["", "1", "", "2", "", ""]),
+        (["null", "F", "NULL", "M", " nan ", "-nan"], ["", "F", "", "M", "", ""]),
+        (["NA", "N/A", "Nan", "none"], ["NA", "N/A", "Nan", "none"]),
+    ],
+)
+def test_labels_are_numbers_words_or_missing(load, values, expected):
+    data = load({"text": values, "l": values}, {"text": "text", "label": "l"})
+    assert data.frame["l"].fillna("").tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_of_a_float_column_is_no_class_and_no_subject(tmp_path, dtype):
+    """A NaN that is a number in the file, not a null: DuckDB writes it as nan or -nan."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    floats = np.array([0, 1, np.nan, -np.nan, 1, 0], dtype=dtype)
+    member = np.array([0, 1, np.nan, 1, 1, 0], dtype=dtype)
+    columns = {"l": pa.array(floats), "g": pa.array(floats), "m": pa.array(member), "text": list("abcdef")}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    roles = {"text": "text", "label": "l", "group": "g", "member": "m"}
+    data = load_dataset(DataSpec(path=str(tmp_path / "t.parquet"), roles=roles), "{text}")
+    assert data.frame["l"].fillna("").tolist() == ["0", "1", "", "", "1", "0"]
+    assert data.frame["group"].nunique() == 4  # two rows without a subject are two subjects
+    assert data.frame["member"].tolist() == [False, True, pd.NA, True, True, False]
+    assert "2 of 6 rows have no label 'l' (1 is written 'nan', 1 is written '-nan')." in data.notes
+
+
+def test_a_code_that_may_mean_missing_is_kept_and_said(load):
+    data = load({"text": list("abc"), "race": ["NA", "NA", "W"]}, {"text": "text", "label": "race"})
+    assert data.frame["race"].tolist() == ["NA", "NA", "W"]
+    said = "'NA' is taken as a label of 2 rows in column 'race'; if it means missing, leave those cells empty."
+    assert data.notes == [said]
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=2, unique=True))
+@settings(max_examples=60, deadline=None)
+def test_as_many_classes_as_numbers(numbers):
+    """However a number is written, it is one class; two numbers are two."""
+    written = [text for number in numbers for text in (repr(number), f"{Decimal(repr(number)):f}", f" {number!r}")]
+    if len(set(numbers)) == 1:
+        return
+    label = parse_label(pd.Series(written, name="l"), "t.csv")
+    assert label.nunique() == len({Decimal(repr(n)) for n in numbers})
+    assert (label.to_numpy().reshape(-1, 3) == label.to_numpy().reshape(-1, 3)[:, :1]).all()
+
+
+def test_a_word_for_missing_that_is_mapped_to_a_split_is_one(load):
+    rows = {"text": list("abc"), "part": ["None", "nan", "x"]}
+    data = load(rows, {"text": "text", "split": "part"}, split_map={"None": "train", "x": "bal_test"})
+    assert data.frame["split"].fillna("").tolist() == ["train", "", "bal_test"]

@@ -141,8 +141,8 @@ def test_what_a_file_holds_is_told_from_its_header(tmp_path) -> None:
     frame = pd.DataFrame({"e": list(X), "tags": [["x"], ["y"], []], "n": [1, 2, 3], "f": list(X[:, :2])})
     frame.to_parquet(tmp_path / "v.parquet")
     assert [(v.name, v.rows, v.dtype) for v in list_vectors(tmp_path / "v.parquet")] == [
-        ("e", 3, "float"),
-        ("f", 3, "float"),
+        ("e", 3, "float32"),
+        ("f", 3, "float32"),
     ]
     with pytest.raises(DatasetError, match=r"has 2 list columns of numbers; name one as vectors\.column"):
         _load(tmp_path / "v.parquet")

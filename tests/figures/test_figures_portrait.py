@@ -37,6 +37,14 @@ def test_the_histogram_holds_every_row_and_says_what_is_cut(limit):
     assert ("50.0\u202f% are longer than 50" in text) == (limit is not None)
 
 
+def test_a_sample_of_lengths_says_of_how_many_rows():
+    lengths = np.arange(1, 101)
+    said = "Measured on an even sample of 100 of 5,000 rows."
+    assert said in plain(length_sentence(lengths, "tokens", None, 5_000))
+    assert said in plain(length_sentence(lengths, "tokens", 50, 5_000))
+    assert "sample" not in plain(length_sentence(lengths, "tokens", None, 100))
+
+
 def test_one_length_and_no_length_are_drawn_or_said():
     assert sum(length_figure(np.full(5, 7), "words", None).data[0].y) == pytest.approx(1)
     assert plain(length_sentence(np.zeros(0, dtype=int), "words", 5)) == "No row has a text."

@@ -1,5 +1,6 @@
 """New audit: the form builds a valid spec, says what it will show, and starts it."""
 
+import html
 import json
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import yaml
 
 from auditcore import jobs, store
 from auditcore.errors import AuditError
+from auditcore.leakage.prompting import shipped
 from auditcore.spec import dump_spec, parse_spec
+from pages import _data as data
 from pages._form import _short
+from tests.clinical_files import discharge_me, mimic_iv_bhc
 from tests.fake_runs import vectors_run
 from tests.pages.conftest import button, open_form, words_of
 
@@ -144,17 +148,26 @@ def test_an_error_of_the_plan_is_shown_and_nothing_can_start(open_page, rows: Pa
     assert not [b for b in app.button if b.label == "Start the audit"]
 
 
-def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list, tmp_path: Path) -> None:
+def vectors_form(open_page, path: Path):
+    """The form with vectors uploaded earlier: AppTest cannot type a new option into a select box."""
+    app = open_page("setup.py", state={"setup_have_vectors": True})
+    app.get_by_key("setup_vector_path").set_value(str(path)).run()
+    assert not app.exception, app.exception
+    return app
+
+
+def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list) -> None:
     app = open_form(open_page, rows)
     app.get_by_key("setup_have_vectors").set_value(True)
     app.run()
     assert "No vectors chosen yet" in words_of(app)
     frame = pd.DataFrame({"sex": ["f", "m"] * 30, "a": [[0.5, 1.0]] * 60, "b": [[2.0]] * 60})
     frame = frame.assign(ward=["x", "y", "z"] * 20, words=[f"note {i}" for i in range(60)])
-    frame.to_parquet(tmp_path / "v.parquet")
-    app.get_by_key("setup_vector_path").set_value(str(tmp_path / "v.parquet")).run()
+    path = rows.parent / "v.parquet"
+    frame.to_parquet(path)
+    app = vectors_form(open_page, path)
     text = words_of(app)
-    assert "60 vectors, double" in text
+    assert "60 vectors, float64" in text
     assert "Parquet, 60 rows" in text  # the labels are looked for in the same file
     assert not [box for box in app.multiselect if box.label == "Vectors to audit"]
     next(box for box in app.selectbox if box.label.startswith("Column or tensor")).set_value("b").run()
@@ -170,7 +183,7 @@ def test_ready_made_vectors_need_no_model(open_page, rows: Path, started: list, 
     assert spec.data.roles["prompt"] == "words"
     assert spec.curve.times == 10
     assert (spec.model, spec.vectors.column, spec.data.labels) == (None, "b", ("sex",))
-    assert spec.vectors.path == spec.data.path == str(tmp_path / "v.parquet")
+    assert spec.vectors.path == spec.data.path == str(path)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +200,8 @@ def test_a_file_of_vectors_that_cannot_be_used_is_said_at_once(
 ):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    app = open_form(open_page, rows)
-    app.get_by_key("setup_have_vectors").set_value(True).run()
-    app.get_by_key("setup_vector_path").set_value(str(tmp_path / name)).run()
+    state = {"setup_have_vectors": True, "setup_vector_path": str(tmp_path / name)}
+    app = open_page("setup.py", state=state)
     assert not app.exception
     assert words in words_of(app)
 
@@ -261,6 +273,7 @@ def test_the_data_is_shown_before_the_audit_when_asked_for(open_page, home: Path
     assert "are proxies</b> of sex, before any model reads them: “" in text
     assert "▲ proxy" in text
     assert "2 classes of sex; the smallest cell is" in text
+    assert "the audit will deal subjects at random, by label: bal_train 30, bal_val " in text
     assert "Half of the rows have at most" in text
     assert "<b>x</b>" not in text
     app.get_by_key("hide_text").set_value(True).run()
@@ -289,3 +302,95 @@ def test_a_link_chooses_the_question_once(home: Path, open_page) -> None:
     assert app.session_state["setup_kind"] == "surfacelora"
     assert not app.warning
     assert open_page("setup.py", kind="nonsense").session_state["setup_kind"] == "vectors"
+
+
+def test_uploaded_vectors_are_kept_offered_and_called_as_the_user_called_them(
+    open_page, rows: Path, home: Path, started: list, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"sex": ["f", "m"] * 30, "v": [[0.5, 1.0]] * 60})
+    frame.to_parquet(tmp_path / "mine.parquet")
+    app = open_form(open_page, rows)
+    app.get_by_key("setup_have_vectors").set_value(True).run()
+    upload = app.get_by_key("setup_upload_vectors")
+    upload.upload("mine.parquet", (tmp_path / "mine.parquet").read_bytes(), "application/octet-stream").run()
+    assert not app.exception, app.exception
+    assert "60 vectors, float64" in words_of(app)
+    kept = app.get_by_key("setup_vector_path").value
+    assert Path(kept).parent == store.home() / "uploads"
+    assert data.uploads(vectors=True) == {kept: "uploaded: mine.parquet"}
+
+
+def test_the_rows_of_ready_made_vectors_are_checked_like_any_rows(open_page, rows, started) -> None:
+    sex = ["f", "m"] * 30
+    sex[0] = "nan"
+    sex[1] = "NA"
+    pd.DataFrame({"sex": sex, "v": [[0.5, 1.0]] * 60}).to_parquet(rows.parent / "v.parquet")
+    app = vectors_form(open_page, rows.parent / "v.parquet")
+    next(box for box in app.multiselect if box.label == "Sensitive labels").set_value(["sex"]).run()
+    button(app, "Check and plan").click().run()
+    text = html.unescape(words_of(app))
+    assert "1 of 60 rows have no label 'sex'" in text
+    assert "'NA' is taken as a label of 1 row" in text
+    assert "Class 'NA' of 'sex' has only 1 subject" in text
+
+
+def test_directives_and_numbers_of_defences_are_edited_where_the_defence_is_chosen(
+    open_page, rows: Path, started: list
+) -> None:
+    app = open_form(open_page, rows)
+    assert not [area for area in app.text_area if area.label.startswith("Directive")]
+    app.get_by_key("setup_defences").set_value(["prompt", "pca", "noise", "truncate"]).run()
+    assert not app.exception, app.exception
+    areas = [area for area in app.text_area if area.label.startswith("Directive")]
+    assert {area.label.removeprefix("Directive ") for area in areas} == set(shipped().directives)
+    assert [area.value for area in areas] == list(shipped().directives.values())
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert (started[0].directives, started[0].meta_terms) == (None, None)  # unchanged: those shipped
+    first, second, _ = shipped().directives
+    app.get_by_key(f"setup_directive_{first}").set_value("Write {nothing} about sex.")
+    app.get_by_key(f"setup_directive_{second}").set_value("  ")
+    app.get_by_key("setup_meta_terms").set_value("sex, gender\n,neutral")
+    app.get_by_key("setup_dimensions").set_value(3)
+    app.get_by_key("setup_noise").set_value(0.25)
+    app.get_by_key("setup_keep").set_value(0.75).run()
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert not app.exception, app.exception
+    spec = started[1]
+    kept = {name: text for name, text in shipped().directives.items() if name != second}
+    assert spec.directives == {**kept, first: "Write {nothing} about sex."}
+    assert spec.meta_terms == ["sex", "gender", "neutral"]
+    assert (spec.defence_options.dimensions, spec.defence_options.noise, spec.defence_options.keep) == (3, 0.25, 0.75)
+
+
+def test_a_folder_of_licensed_notes_leads_to_its_importer(open_page, home: Path, started: list) -> None:
+    folder = discharge_me(home / "uploads" / "dm", 80)  # stands in the list, since AppTest cannot type a path
+    app = open_form(open_page, folder)
+    assert "Discharge Me!" in app.get_by_key("setup_clinical_discharge_me").options[0]
+    assert "cannot be used" not in words_of(app)
+    app.get_by_key("setup_clinical_labels").set_value(["recorded_race", "recorded_sex"]).run()
+    app.get_by_key("setup_portrait").set_value(True).run()
+    assert not app.exception, app.exception
+    assert "Words that tell classes apart" in words_of(app)
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert not app.exception, app.exception
+    spec = started[0].data
+    assert (spec.path, spec.clinical.source, spec.labels) == (
+        str(folder),
+        "discharge_me",
+        ("recorded_race", "recorded_sex"),
+    )
+
+
+def test_pairs_of_mimic_ask_for_the_admissions(open_page, home: Path, started: list) -> None:
+    files = mimic_iv_bhc(home / "uploads", 60)
+    app = open_form(open_page, next(path for path in files.values() if path.name.startswith("mimic-iv-bhc")))
+    assert "name that file" in words_of(app)
+    admissions = str(next(path for path in files.values() if path.name.startswith("admissions")))
+    app.get_by_key("setup_clinical_admissions.csv.gz").set_value(admissions).run()
+    button(app, "Check and plan").click().run()
+    button(app, "Start the audit").click().run()
+    assert not app.exception, app.exception
+    assert started[0].data.clinical.admissions == admissions

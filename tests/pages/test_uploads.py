@@ -1,7 +1,9 @@
 """Uploads: kept when they can be read, gone when they cannot; errors use the user's own file name."""
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from auditcore import store
@@ -34,3 +36,16 @@ def test_an_upload_is_kept_for_the_user_alone_under_a_name_of_its_own(home: Path
     Path(path).unlink()
     data.keep_upload("other.csv", b"text,sex\nhi,F\nall,M\n")
     assert in_user_names(path) == path  # forgotten with its file
+
+
+def test_vectors_are_kept_apart_from_rows_and_refused_when_they_are_none(home: Path) -> None:
+    file = io.BytesIO()
+    np.save(file, np.zeros((3, 2), dtype=np.float32))
+    path = data.keep_upload("mine.NPY", file.getvalue(), vectors=True)
+    assert data.uploads(vectors=True) == {path: "uploaded: mine.NPY"}
+    assert data.uploads() == {}
+    with pytest.raises(DatasetError, match=r"mine\.npy: cannot be read without unpickling .*It was not kept"):
+        data.keep_upload("mine.npy", b"x", vectors=True)
+    with pytest.raises(DatasetError, match=r"upload vectors as a \.parquet, \.npy or \.safetensors"):
+        data.keep_upload("mine.csv", b"a,b\n1,2\n", vectors=True)
+    assert files(home) == [Path(path).name]
