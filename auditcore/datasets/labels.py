@@ -13,8 +13,8 @@ import pandas as pd
 
 from auditcore.errors import DatasetError
 
-MISSING = ("NaN", "nan", "-nan", "<NA>", "None", "null", "NULL")  # what pandas, numpy, DuckDB, JSON and SQL write
-AMBIGUOUS = ("NA", "N/A", "n/a")  # missing, or the code of a group (Native American, North Africa)
+MISSING = ("NaN", "nan", "-nan", "<NA>", "null", "NULL")  # what pandas, numpy, DuckDB, JSON and SQL write
+AMBIGUOUS = ("NA", "N/A", "n/a", "None")  # missing, or a group (Native American) or an answer (smoking: None)
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 CODE = re.compile(r"[+-]?0[0-9]")  # 007 is a name made of digits
 

@@ -236,7 +236,7 @@ def test_what_the_recipient_holds_is_read_beside_the_frame(load):
         (["9" * 40, "9" * 39 + "8", "9" * 40 + ".0"], ["9" * 40, "9" * 39 + "8", "9" * 40]),
         (["007", "7", "7.0"], ["007", "7", "7.0"]),  # codes made of digits
         (["1", "1.0", "one"], ["1", "1.0", "one"]),
-        (["nan", "1.0", "NaN", "2", "<NA>", "None"], ["", "1", "", "2", "", ""]),
+        (["nan", "1.0", "NaN", "2", "<NA>", "null"], ["", "1", "", "2", "", ""]),
         (["null", "F", "NULL", "M", " nan ", "-nan"], ["", "F", "", "M", "", ""]),
         (["NA", "N/A", "Nan", "none"], ["NA", "N/A", "Nan", "none"]),
     ],
@@ -284,6 +284,6 @@ def test_as_many_classes_as_numbers(numbers):
 
 
 def test_a_word_for_missing_that_is_mapped_to_a_split_is_one(load):
-    rows = {"text": list("abc"), "part": ["None", "nan", "x"]}
-    data = load(rows, {"text": "text", "split": "part"}, split_map={"None": "train", "x": "bal_test"})
+    rows = {"text": list("abc"), "part": ["null", "nan", "x"]}
+    data = load(rows, {"text": "text", "split": "part"}, split_map={"null": "train", "x": "bal_test"})
     assert data.frame["split"].fillna("").tolist() == ["train", "", "bal_test"]
