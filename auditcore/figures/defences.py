@@ -203,7 +203,9 @@ def _gap_cell(row: dict[Any, Any] | None, change: dict[Any, Any] | None) -> str:
 def _named(line: dict[Any, Any]) -> str:
     """The most subjects that one attacker names with near certainty, where that is not guessing."""
     share = line.get("named")
-    return f"<small>{percent(share)} named with near certainty</small>" if known(share) and share > 0 else ""
+    if not known(share) or share <= 0:
+        return ""
+    return f'<small style="white-space:normal">{percent(share)} named with near certainty</small>'
 
 
 def _spread(line: dict[Any, Any]) -> str:
