@@ -47,9 +47,32 @@ def test_every_defence_reads_in_the_document_as_in_the_run(vector: str, defence:
     table = run.read("probe_metrics")
     here = (table["artifact"] == vector) & (table["defence"] == defence) & (table["split"] == "bal_test")
     rows = table[here & table["seed"].isna()].set_index("probe").loc[["linear", "mlp", "gbt", "knn"]]
-    cells = [
-        f"{words.percent(r['accuracy'])} ({words.percent_interval(r['accuracy_low'], r['accuracy_high'])})"
-        for r in rows.to_dict("records")
-    ]
-    told = " | ".join(cells).replace(words.THIN, " ").replace(" %", "")
-    assert f"| `{vector}` | `{defence}` | {told} |" in text
+    cells = [_accuracy(row) for row in rows.to_dict("records")]
+    assert f"| `{vector}` | `{defence}` | {' | '.join(cells)} |" in text
+
+
+@pytest.mark.parametrize("directive", ["none", "prompt:neutral", "prompt:relevant", "prompt:blind"])
+@pytest.mark.parametrize("vector", ["lasttok", "meanpool"])
+def test_every_directive_reads_in_the_document_as_in_the_run(vector: str, directive: str) -> None:
+    text = (ROOT / "docs" / "results-vectors.md").read_text(encoding="utf-8")
+    table = Run(ROOT / "data" / "studies" / "notes-prompts").read("probe_metrics")
+    here = (table["artifact"] == vector) & (table["defence"] == directive) & (table["split"] == "bal_test")
+    rows = table[here & table["seed"].isna()].set_index("probe")
+    table_of_it = text[text.index("(`notes-prompts`)") :].splitlines()
+    line = next(line for line in table_of_it if line.startswith(f"| `{vector}` | `{directive}` | "))
+    for probe in ("linear", "mlp"):
+        assert f" {_accuracy(rows.loc[probe].to_dict())} |" in line
+
+
+@pytest.mark.parametrize(("source", "name"), [("prompt", "the prompt"), ("generated", "what the model writes")])
+def test_what_texts_tell_reads_in_the_document_as_in_the_run(source: str, name: str) -> None:
+    text = (ROOT / "docs" / "results-vectors.md").read_text(encoding="utf-8")
+    table = Run(ROOT / "data" / "studies" / "notes-prompts").read("output_metrics")
+    rows = table[(table["source"] == source) & (table["defence"] == "none")].set_index("attacker")
+    cells = [_accuracy(rows.loc[reader].to_dict()) for reader in ("tfidf", "embedding")]
+    assert f"| {name} | `none` | {' | '.join(cells)} |" in text
+
+
+def _accuracy(row: dict) -> str:
+    told = f"{words.percent(row['accuracy'])} ({words.percent_interval(row['accuracy_low'], row['accuracy_high'])})"
+    return told.replace(words.THIN, " ").replace(" %", "")
