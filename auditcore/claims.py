@@ -122,7 +122,9 @@ def _vectors(manifest: dict[str, Any], verdicts: pd.DataFrame) -> tuple[str, str
     probes, seeds = listed(spec["probes"]), counted(len(spec["seeds"]), "seed")
     declared = verdicts["defence"].dropna().unique() if _any(verdicts, "defence") else spec.get("defences", [])
     defences = [str(d) for d in declared if d != "none"]
-    behind = f" as they are and behind {listed(defences)} (erasers fitted on other subjects, for the label read)"
+    erased = any(not d.startswith("prompt:") for d in defences)
+    fitted = " (erasers fitted on other subjects, for the label read)" if erased else ""
+    behind = f" as they are and behind {listed(defences)}{fitted}"
     label_words = "Sensitive labels" if len(labels) > 1 else "Sensitive label"
     audited = (
         f"{label_words} {listed(labels)}, read from {what}{origin}{behind if defences else ''}, on {_data(manifest)}"

@@ -256,7 +256,7 @@ def change_sentence(effect: dict) -> list[str]:
 
 def fit_sentence(table: pd.DataFrame) -> str:
     """How many rows the defences were fitted on, and what they removed."""
-    fitted = table[table["n_fit"].notna()]
+    fitted = table[table["n_fit"].fillna(0) > 0]  # directives, noise and truncation learn from no row
     if fitted.empty:
         return ""
     rows, subjects = fitted["n_fit"].max(), fitted["n_subjects_fit"].max()

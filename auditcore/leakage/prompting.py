@@ -69,7 +69,8 @@ def contamination(
 
     hit: bool [n], of the texts behind a directive; plain: the same rows without it, or None (no change then); groups:
     [n] subjects. Share by Wilson's interval at the number of subjects, which holds where no text has a term; change by
-    a bootstrap over subjects. NaN without rows.
+    a bootstrap over subjects, and where no text changed by what Wilson's interval says of none in so many, either way.
+    NaN without rows.
     """
     if not len(hit):
         return Share(*[np.nan] * 6)
@@ -80,6 +81,9 @@ def contamination(
     if plain is None:
         return Share(value, low, high, np.nan, np.nan, np.nan)
     moved = hit.astype(np.float64) - plain
+    if not moved.any():  # a bootstrap of zeros would call it certain
+        most = wilson(0.0, n)[1]
+        return Share(value, low, high, 0.0, -most, most)
     total, size = np.bincount(subject, weights=moved), np.bincount(subject).astype(np.float64)
     drawn = np.random.default_rng([seed, 0x3E7A]).multinomial(n, np.full(n, 1 / n), size=n_boot)
     ends = np.quantile((drawn @ total) / (drawn @ size), [0.025, 0.975]) if n > 1 else (np.nan, np.nan)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from auditcore.leakage.prompting import contamination, found_terms, shipped, with_directive
 from auditcore.spec import parse_spec, parse_template
+from auditcore.verdict import wilson
 
 
 def test_three_directives_are_shipped_with_their_words():
@@ -41,7 +42,8 @@ def test_contamination_is_a_share_and_a_paired_change():
     assert found.low < 0.3 < found.high
     assert 0.1 < found.change_low < 0.2 < found.change_high < 0.3
     same = contamination(hit, hit, groups)
-    assert (same.change, same.change_low, same.change_high) == (0, 0, 0)
+    assert (same.change, -same.change_low) == (0, same.change_high)  # none of 100 changed: not proof that none would
+    assert same.change_high == pytest.approx(wilson(0.0, 100)[1])
 
 
 def test_no_hit_is_not_proof_of_none_and_subjects_count_once():
