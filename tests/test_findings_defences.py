@@ -77,7 +77,9 @@ def test_empty_tables_have_words():
     assert "no defence was asked for" in plain(told.defences_finding(table, "sex", 0.025))
     assert told.best_defence(table, "lasttok", 3, 0.025) is None
     assert told.fit_sentence(table) == ""
-    assert told.fit_sentence(pd.DataFrame({"n_fit": [0], "n_subjects_fit": [0]})) == ""  # a directive is fitted on nothing
+    assert (
+        told.fit_sentence(pd.DataFrame({"n_fit": [0], "n_subjects_fit": [0]})) == ""
+    )  # a directive is fitted on nothing
 
 
 def test_costs_join_by_place_and_none_costs_nothing():
