@@ -171,7 +171,7 @@ def test_the_ceiling_in_words_and_on_the_other_pictures() -> None:
     assert fig.layout.xaxis.range[1] > 0.73
     rows = pd.DataFrame(
         {"what": ["prompt"], "kind": ["text"], "detail": ["words"], "accuracy": [0.4], "accuracy_low": [0.3],
-         "accuracy_high": [0.5], "chance": [0.2], "n_subjects": [90]}
+         "accuracy_high": [0.5], "chance": [0.2], "n_subjects": [90], "n_fit": [None]}
     )  # fmt: skip
     assert any(s.x0 == 0.73 for s in axis_figure(rows, 0.73).layout.shapes)
     assert not any(s.x0 == 0.73 for s in axis_figure(rows).layout.shapes)
