@@ -43,6 +43,7 @@ Setting = dict[str, Any]
 C_GRID = tuple(10.0**e for e in range(-4, 3))
 EPOCH_GRID = (2, 4, 8, 16, 32, 64)
 ALPHA_GRID = (1.0, 10.0)  # scikit-learn's L2
+FITTED = "fitted"  # key of the last probe in what fits of the same rows share
 UPDATES = 1024  # of the perceptron, at most: with many rows a pass holds more of them than with few
 
 
@@ -59,7 +60,8 @@ class Kind:
     forms: of the input, tried in turn; grid: number of training rows -> settings, the weakest first; path: (training
     features, codes, held-out features, number of classes, settings, seed) -> logits of the held-out rows for one
     setting after the other; fit: (features, codes, number of classes, setting, seed, memo) -> a model; grows: the
-    setting that grows, at the end of which more might be learnt; random: a fit depends on its seed; null_refits: how
+    setting that grows, at the end of which more might be learnt; random: a fit depends on its seed (else it is chosen
+    and fitted once, on the folds that the first seed deals, and serves every seed); null_refits: how
     many refits on permuted labels the null band makes, None for one per permutation; null_all: it refits on all rows.
     """
 
@@ -113,6 +115,8 @@ def fit_probe(
     the last fit stopped before it was done, or when the setting that grows was still getting better at its end.
     """
     memo = {} if memo is None else memo
+    if not kind.random and FITTED in memo:
+        return memo[FITTED]
     folds = inner_folds(codes, groups, seed)
     grid = kind.grid(len(codes) - int(folds[0].sum()))
 
@@ -154,7 +158,7 @@ def fit_probe(
         settings["steps"] = model.steps
     grown = kind.grows is not None and setting[kind.grows] == grid[-1][kind.grows]
     converged = bool(getattr(model, "converged", True)) and not grown
-    return Fitted(
+    memo[FITTED] = Fitted(
         transform,
         model.logits,
         refit,
@@ -167,6 +171,7 @@ def fit_probe(
         null_refits=kind.null_refits,
         null_all=kind.null_all,
     )
+    return memo[FITTED]
 
 
 def _input(form: str, vectors: np.ndarray, memo: dict[Any, Any]) -> tuple[Callable[[np.ndarray], np.ndarray], Any]:

@@ -195,16 +195,17 @@ def test_held_out_probabilities_of_the_training_rows_are_as_good_as_those_of_fre
     assert held_out == pytest.approx(_accuracy(probe, train, test, 2), abs=0.05)
 
 
-@pytest.mark.parametrize("probe", ["linear", "gbt", "knn"])
-def test_seeds_share_what_does_not_depend_on_them(probe):
+@pytest.mark.parametrize(("probe", "alike"), [("linear", True), ("gbt", True), ("knn", True), ("mlp", False)])
+def test_what_draws_nothing_is_chosen_once_for_all_seeds(probe, alike):
     vectors, codes = _planted(0, 120, 1.0)
     memo: dict = {}
-    shared = [PROBES[probe](vectors, codes, np.arange(120), 2, s, memo=memo) for s in (0, 1)]
-    alone = [PROBES[probe](vectors, codes, np.arange(120), 2, s) for s in (0, 1)]
-    assert (shared[0].transform is shared[1].transform) == (shared[0].form == shared[1].form)
-    for one, two in zip(shared, alone, strict=True):
-        assert one.settings == two.settings
-        assert np.array_equal(one.logits(one.transform(vectors)), two.logits(two.transform(vectors)))
+    one, two = (PROBES[probe](vectors, codes, np.arange(120), 2, s, memo=memo) for s in (0, 1))
+    assert (one is two) == alike
+    alone = PROBES[probe](vectors, codes, np.arange(120), 2, 0)
+    assert one.settings == alone.settings
+    assert np.array_equal(one.logits(one.transform(vectors)), alone.logits(alone.transform(vectors)))
+    other = PROBES[probe](vectors, codes, np.arange(120), 2, 1, memo={})  # other rows share nothing
+    assert other is not one
 
 
 def test_many_rows_need_fewer_passes():
