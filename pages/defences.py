@@ -177,7 +177,10 @@ def _everything(run: Run, rows: pd.DataFrame, table: pd.DataFrame, attribute: st
     if effects is not None:
         effects = effects[(effects["attribute"] == attribute) & (effects["split"] == split)]
         if len(effects):
-            ui.quiet(told.change_sentence(effects.sort_values("change", kind="stable").iloc[0].to_dict()))
+            lowest = effects.sort_values("change", kind="stable").iloc[0].to_dict()
+            ui.quiet(
+                [("Largest fall: " if lowest["change"] < 0 else "No reading fell: "), *told.change_sentence(lowest)]
+            )
     st.html(figures.defence_table(rows, table, effects))
     ui.quiet(
         "Points: change of accuracy against the same attacker on the vectors as exported, rows paired, 95 % interval. "
