@@ -256,9 +256,9 @@ def _mlp_fit(
 
 KINDS: dict[str, Kind] = {
     "linear": Kind(("principal",), _linear_grid, _linear_path, _linear_fit, random=False),
-    "mlp": Kind(("standardised", "whitened"), _mlp_grid, _mlp_path, _mlp_fit, "epochs", null_refits=67),
+    "mlp": Kind(("standardised", "whitened"), _mlp_grid, _mlp_path, _mlp_fit, "epochs", null_refits=16),
     # No row is drawn and no feature left out: trees do not depend on the seed.
-    "gbt": Kind(("standardised", "whitened"), trees.grid, trees.path, trees.fit, "trees", random=False, null_refits=20),
+    "gbt": Kind(("standardised", "whitened"), trees.grid, trees.path, trees.fit, "trees", random=False, null_refits=16),
     # Permuted labels have the neighbours of the true ones: a refit costs nothing.
     "knn": Kind(
         ("standardised", "whitened"), neighbours.grid, neighbours.path, neighbours.fit, random=False, null_all=True

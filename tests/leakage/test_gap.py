@@ -224,7 +224,7 @@ def test_code_length_stands_beside_the_accuracy():
     assert found[0].loc[found[0]["seed"].notna(), "mdl_bits"].isna().all()
 
 
-@pytest.mark.parametrize(("probe", "refits", "rows"), [("linear", 60, 300), ("gbt", 20, 300), ("knn", 60, 540)])
+@pytest.mark.parametrize(("probe", "refits", "rows"), [("linear", 60, 300), ("gbt", 16, 300), ("knn", 60, 540)])
 def test_how_the_null_band_was_made_stands_beside_it(probe, refits, rows, monkeypatch):
     from auditcore.leakage import permutation
 
