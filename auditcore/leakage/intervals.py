@@ -36,9 +36,9 @@ def resamples(wanted: int, n_tests: int) -> int:
 
     B replicates tell no p-value below 1 / (B + 1), and Holm multiplies the smallest by the number of tests: with 2,000
     replicates none of 101 tests, with 199 permutations none of 11, could ever be significant at 5 %, whatever the
-    vectors leak. None wanted are none.
+    vectors leak. None wanted are none, and one test is not corrected for.
     """
-    return max(wanted, PER_TEST * n_tests) if wanted else 0
+    return max(wanted, PER_TEST * n_tests) if wanted and n_tests > 1 else wanted
 
 
 def resample(correct: np.ndarray, codes: np.ndarray, groups: np.ndarray, n_boot: int, seed: int) -> Resampled:

@@ -124,5 +124,6 @@ def test_a_plain_leak_survives_the_correction_however_many_tests_are_declared(n_
     assert holm([p_at_most(found, 0.225)] * n_tests).max() <= 0.05
     assert resamples(2000, n_tests) >= 2000
     assert resamples(0, n_tests) == 0
+    assert resamples(19, 1) == 19  # one test is not corrected for
     too_few = p_at_most(resample(correct, codes, groups, 2000, seed=0), 0.225)
     assert (holm([too_few] * n_tests).max() <= 0.05) == (n_tests < 100)
