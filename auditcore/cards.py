@@ -78,6 +78,10 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame, costs: pd.DataFr
     best = pd.concat([best[first], best[~first]])
     found = corrected.every_test(metrics, findings.judging_split(metrics))
     said = {label: corrected.verdicts(rows, "artifact") for label, rows in found.groupby("attribute", sort=False)}
+    tables = {
+        (str(a), str(s)): told.table_of(metrics, costs, str(a), str(s))
+        for a, s in best[["attribute", "split"]].drop_duplicates().itertuples(index=False)
+    }
     made, layers = [], metrics["layer"].nunique()
     for row in best.to_dict("records"):
         mine = verdicts[(verdicts["attribute"] == row["attribute"]) & (verdicts["artifact"] == row["artifact"])]
@@ -87,7 +91,7 @@ def vector_cards(metrics: pd.DataFrame, verdicts: pd.DataFrame, costs: pd.DataFr
         size = f"{attackers} · budget {points(_budget(mine))} points"
         what = [Strong(row["attribute"]), " read from ", Strong(findings.artifact_words(row, layers > 1))]
         what += [f", chance {words.percent(row['chance'], 0)}"]
-        behind = _behind(metrics, costs, row, _budget(mine))
+        behind = _behind(tables[row["attribute"], row["split"]], row, _budget(mine))
         made.append(Card(word, what, words.percent(row["accuracy"]), (*spread(row), size, *behind)))
     return made
 
@@ -136,9 +140,8 @@ def points(share: object) -> str:
     return words.number(100 * float(share), 1) if words.known(share) else words.NONE
 
 
-def _behind(metrics: pd.DataFrame, costs: pd.DataFrame | None, row: dict, budget: float | None) -> list[str]:
+def _behind(table: pd.DataFrame, row: dict, budget: float | None) -> list[str]:
     """What the best defence of a card's artifact leaves to the strongest attacker, as one line; [] without any."""
-    table = told.table_of(metrics, costs, row["attribute"], row["split"])
     best = told.best_defence(table, row["artifact"], int(row["layer"]), budget or 0.0)
     if best is None or best["defence"] == row["defence"]:
         return []

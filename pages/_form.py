@@ -4,17 +4,16 @@ Every widget starts with a fair default, so that the bundled model and data need
 depend on the file hold its path: another file starts with its own guesses.
 """
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from auditcore import words
-from auditcore.errors import AuditError
 from auditcore.spec import ROLES
 from pages import _data as data
 from pages import _ui as ui
+from pages._form_files import choose_vectors, short
 from pages._uploads import in_user_names
 
 KINDS = {
@@ -92,7 +91,7 @@ def choose_model(kind: str) -> dict[str, Any]:
             **_STAY,
         )
         if have:
-            return _vector_file()
+            return choose_vectors()
     if kind == "frontier":
         return _adapter_folder()
     known = data.checkpoints()
@@ -111,7 +110,7 @@ def choose_model(kind: str) -> dict[str, Any]:
             )
         start = known[source][1] if source in known else data.BUNDLED_MODEL
         references = list(dict.fromkeys([start, data.BUNDLED_MODEL]))
-        key = f"setup_reference_{_short(source)}"
+        key = f"setup_reference_{short(source)}"
         model["reference"] = _model_box("The model before fine-tuning (reference)", references, key, {})
         if source and source == model["reference"]:
             ui.notice("warning", "Both are the same model: no attack that compares them can show anything.")
@@ -155,50 +154,6 @@ def _adapter_folder() -> dict[str, Any]:
     return {"checkpoints": {"folder": folder.strip(), "base": base}}
 
 
-def _vector_file() -> dict[str, Any]:
-    """The file of vectors, and which of the sets in it; what its header says is shown at once."""
-    names = data.uploads(vectors=True)
-    fresh = st.session_state.pop("_fresh_vectors", None)
-    if fresh in names:
-        st.session_state["setup_vector_path"] = fresh
-    path = st.selectbox(
-        "File of vectors",
-        list(names),
-        index=None,
-        format_func=lambda p: names.get(p, p),
-        accept_new_options=True,
-        key="setup_vector_path",
-        placeholder="Type the path of a .parquet, .npy or .safetensors file",
-        help="Parquet: a column of lists. Type a path on this machine, or upload a file below.",
-        **_STAY,
-    )
-    path = str(path or "").strip()
-    _upload("Parquet with a column of lists, npy (never unpickled) or safetensors", vectors=True)
-    if not path:
-        return {"vectors": {"path": "", "column": None}}
-    try:
-        found = data.vector_sets(path)
-    except AuditError as error:
-        ui.notice("error", in_user_names(str(error)), "These vectors cannot be used.")
-        return {"vectors": {"path": path, "column": None}}
-    sizes = {
-        one.name: f"{words.count(one.rows)} vectors{f' of {words.count(one.width)} numbers' if one.width else ''}, "
-        f"{one.dtype}"
-        for one in found
-    }
-    name = found[0].name
-    if len(found) > 1:
-        name = st.selectbox(
-            "Column or tensor that holds them",
-            list(sizes),
-            format_func=lambda n: f"{n}: {sizes[n]}",
-            key=f"setup_vector_column_{_short(path)}",
-            **_STAY,
-        )
-    ui.quiet(f"{sizes[name][:1].upper()}{sizes[name][1:]}." if name in sizes else "")
-    return {"vectors": {"path": path, "column": name}}
-
-
 def _precision() -> dict[str, Any]:
     left, middle, right = st.columns(3)
     with left:
@@ -219,71 +174,6 @@ def _precision() -> dict[str, Any]:
 
 
 # --- data ---
-
-
-def choose_data(kind: str) -> str:
-    """Which file? A path on this machine, an earlier upload, or a new one."""
-    bundled, small = data.bundled_data(), data.small_part()
-    names = {
-        str(bundled): "bundled: synthetic discharge notes",
-        str(small): "bundled, a small part: minutes, not hours",
-    }
-    names |= data.uploads()
-    options = [path for path in names if path != "None"]
-    fresh = st.session_state.pop("_fresh_upload", None)
-    if fresh in options:
-        st.session_state["setup_data"] = fresh
-    path = st.selectbox(
-        "Rows",
-        options,
-        format_func=lambda p: names.get(p, p),
-        accept_new_options=True,
-        key="setup_data",
-        placeholder="Type the path of a CSV, TSV, JSON Lines or Parquet file",
-        help="Type a path on this machine, or upload a file below.",
-        **_STAY,
-    )
-    _upload("CSV, TSV, JSON Lines or Parquet; the text forms may be gzipped")
-    return str(path or "").strip()
-
-
-def _upload(label: str, vectors: bool = False) -> None:
-    """A box for a new file of rows or of vectors; once it is kept, the page is drawn anew with it chosen."""
-    what = "vectors" if vectors else "upload"
-    with st.expander(f"Upload {'vectors' if vectors else 'a file'} (at most {data.UPLOAD_MB} MB)"):
-        upload = st.file_uploader(
-            label,
-            type=data.VECTOR_TYPES if vectors else data.UPLOAD_TYPES,
-            key="setup_upload_vectors" if vectors else "setup_upload",
-            max_upload_size=data.UPLOAD_MB,
-        )
-        ui.quiet(
-            "It is copied to the folder uploads beside your runs on this machine, readable by you alone, goes nowhere "
-            "else, and stays there until you delete it."
-        )
-        if upload is not None and st.session_state.get(f"_kept_{what}") != upload.file_id:
-            with ui.guard():
-                st.session_state[f"_fresh_{what}"] = data.keep_upload(upload.name, upload.getvalue(), vectors)
-            st.session_state[f"_kept_{what}"] = upload.file_id
-            st.rerun()
-
-
-def choose_labels(vectors: str) -> str:
-    """Where do the labels of ready-made vectors lie? In their own Parquet file, or in another one, row by row."""
-    own = [vectors] if Path(vectors).suffix.lower() == ".parquet" else []
-    names = {vectors: "the file of vectors itself", **data.uploads()}
-    path = st.selectbox(
-        "Rows with the labels",
-        [*own, *data.uploads()],
-        index=0 if own else None,
-        format_func=lambda p: names.get(p, p),
-        accept_new_options=True,
-        key=f"setup_labels_{_short(vectors)}",
-        placeholder="Type the path of a CSV, TSV, JSON Lines or Parquet file",
-        help="One row per vector, in the same order; or joined by the row id, when a Parquet file holds it too.",
-        **_STAY,
-    )
-    return str(path or "").strip()
 
 
 def choose_roles(kind: str, facts: data.FileFacts, text: bool = True) -> dict[str, Any]:
@@ -316,7 +206,7 @@ def choose_roles(kind: str, facts: data.FileFacts, text: bool = True) -> dict[st
 def _one_role(kind: str, role: str, name: str, facts: data.FileFacts, guessed: tuple[str, str]) -> Any:
     guess, reason = guessed
     columns = list(facts.lists if role == "messages" else facts.columns)
-    key = f"setup_role_{kind}_{role}_{_short(facts.path)}"
+    key = f"setup_role_{kind}_{role}_{short(facts.path)}"
     if role in ("label", "metadata"):
         value: Any = _several(role, columns, guess, key)
     else:
@@ -366,7 +256,7 @@ def choose_template(facts: data.FileFacts, roles: dict[str, Any]) -> tuple[str, 
                 "Template",
                 default,
                 height=76,
-                key=f"setup_template_{main}_{_short(facts.path)}",
+                key=f"setup_template_{main}_{short(facts.path)}",
                 help="How a row is written for the model. Names in braces are roles or columns.",
                 **_STAY,
             )
@@ -376,15 +266,11 @@ def choose_template(facts: data.FileFacts, roles: dict[str, Any]) -> tuple[str, 
             min_value=2,
             max_value=32_768,
             value=320 if data.is_bundled(facts.path) else 128,
-            key=f"setup_length_{_short(facts.path)}",
+            key=f"setup_length_{short(facts.path)}",
             help="Longer texts are cut at their end and counted; the template never is.",
             **_STAY,
         )
     return template, int(length)
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def default_name(kind: str, spec: dict[str, Any]) -> str:

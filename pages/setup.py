@@ -20,6 +20,7 @@ from pages import _setup_portrait
 from pages import _ui as ui
 from pages._form_clinical import choose_labels as choose_label_roles
 from pages._form_clinical import choose_notes, facts_of, looks_licensed
+from pages._form_files import choose_data, choose_labels
 from pages._options import choose_options
 from pages._uploads import in_user_names
 
@@ -56,7 +57,7 @@ def _form() -> dict[str, Any] | None:
     if given is not None and not given["path"]:
         ui.empty("No vectors chosen yet.")
         return None
-    path = form.choose_data(kind) if given is None else form.choose_labels(str(given["path"]))
+    path = choose_data(kind) if given is None else choose_labels(str(given["path"]))
     if not path:
         ui.empty("No data chosen yet.", "Type the path of a file, or upload one.")
         return None

@@ -26,9 +26,7 @@ def _audited(run: Run) -> pd.DataFrame:
     for defence, vectors in (("none", plain), ("noise", weaker)):
         for probe in ("linear", "gbt"):
             names = {"attribute": "sex", "artifact": "v", "layer": 0, "defence": defence, "example_ids": ids}
-            found.append(
-                evaluate(vectors, label.astype(str), ids, ROWS, probe, [0], 400, 0, n_jobs=1, **names)  # type: ignore[arg-type]
-            )
+            found.append(evaluate(vectors, label.astype(str), ids, ROWS, probe, [0], 400, 0, n_jobs=1, **names))
     run.write("predictions", pd.concat([f.predictions for f in found], ignore_index=True))
     run.write("examples", pd.DataFrame({"example_id": ids, "group": ids}))
     return pd.concat([f.metrics for f in found], ignore_index=True)

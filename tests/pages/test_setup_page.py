@@ -13,7 +13,7 @@ from auditcore.errors import AuditError
 from auditcore.leakage.prompting import shipped
 from auditcore.spec import dump_spec, parse_spec
 from pages import _data as data
-from pages._form import _short
+from pages._form_files import short
 from tests.clinical_files import discharge_me, mimic_iv_bhc
 from tests.fake_runs import vectors_run
 from tests.pages.conftest import button, open_form, words_of
@@ -131,7 +131,7 @@ def test_copies_shadows_and_the_kind_of_reference_reach_the_spec(open_page, rows
 def test_what_is_wrong_is_said_in_one_notice(
     open_page, rows: Path, started: list, key: str, value: str, said: str
 ) -> None:
-    state = {"setup_data": str(rows), key.format(_short(str(rows))): value}
+    state = {"setup_data": str(rows), key.format(short(str(rows))): value}
     app = open_page("setup.py", state=state)
     assert not app.exception
     assert said in words_of(app)
